@@ -3,14 +3,17 @@
 Format: "Trace Event Format", https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU.
 """
 
+import codecs
 import gc
 import gzip
 import json
 import math
+import re
 import secrets
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from operator import itemgetter
 from pathlib import Path
 from stat import S_IMODE
@@ -21,6 +24,10 @@ Event = dict[str, Any]
 
 _GZIP = b"\x1f\x8b"  # RFC 1952, 2.3.1
 _LEVEL = 6  # of gzip: a fifth of 9's time for a sixth more bytes
+_PIECE = 1 << 20  # bytes of text that are read at a time
+_LONGEST = 1 << 24  # characters of one event: what ends later is damaged
+_BETWEEN = re.compile(r"[\s,:]*").match
+_DECODE = json.JSONDecoder(strict=False).raw_decode
 _BATCH = 1000  # events encoded at a time: quick, and never the whole text in memory
 
 
@@ -29,6 +36,91 @@ start_of = itemgetter("ts")  # when a range begins, in microseconds
 
 class TraceError(ValueError):
     """A file cannot be read as a trace: one sentence with its name, what is wrong and the remedy."""
+
+
+class Scan:
+    """The events of a trace one after the other, however large it is; a damaged file as far as it can be read.
+
+    After the last event `said` holds what else the file says, and `fault` why it could not be read to its end, if so.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.said: Trace = {}
+        self.fault = ""
+        self._text, self._at = "", 0
+        self._pieces = self._read()
+
+    def __iter__(self) -> Iterator[Event]:
+        try:
+            opened = self._mark()
+            if opened == "[":
+                yield from self._events()
+            elif opened == "{":
+                self._at += 1
+                while self._mark() not in ("}", ""):
+                    key = self._value()
+                    if self._mark() == "[" and key == "traceEvents":
+                        yield from self._events()
+                    else:
+                        self.said[key] = self._value()
+            if opened == "{" and not self._mark():
+                self.fault = self.fault or "ends in the middle"
+        except (ValueError, TypeError, RecursionError):
+            self.fault = self.fault or "is cut off or damaged"
+
+    def _events(self) -> Iterator[Event]:
+        self._at += 1
+        while (mark := self._mark()) and mark != "]":
+            event = self._value()
+            if isinstance(event, dict):
+                yield event
+        self._at += 1
+
+    def _mark(self) -> str:
+        """The next character that says something; empty at the end."""
+        while True:
+            self._at = _BETWEEN(self._text, self._at).end()  # type: ignore[union-attr]
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                return ""
+
+    def _value(self) -> Any:
+        while True:
+            try:
+                value, end = _DECODE(self._text, self._at)
+            except ValueError:
+                if len(self._text) - self._at > _LONGEST or not self._more():
+                    raise
+                continue
+            if end < len(self._text) or not self._more():  # a number may go on
+                self._at = end
+                return value
+
+    def _more(self) -> bool:
+        piece = next(self._pieces, "")
+        self._text, self._at = self._text[self._at :] + piece, 0
+        return bool(piece)
+
+    def _read(self) -> Iterator[str]:
+        """The text in pieces; whatever is wrong with it ends it."""
+        decoder, held = codecs.getincrementaldecoder("utf-8-sig")(errors="replace"), []
+        try:
+            with _opened(self.path) as file:
+                while data := file.read1(_PIECE):
+                    held.append(data)
+                    if sum(map(len, held)) >= _PIECE:
+                        yield decoder.decode(b"".join(held))
+                        held.clear()
+        except EOFError:
+            self.fault = "ends in the middle"
+        except (gzip.BadGzipFile, zlib.error):
+            self.fault = "is damaged gzip"
+        except OSError as error:
+            self.fault = f"cannot be read ({error.strerror})"
+        if held:
+            yield decoder.decode(b"".join(held))
 
 
 def read_trace(path: str | Path) -> Trace:
@@ -68,10 +160,8 @@ def read_trace(path: str | Path) -> Trace:
 
 def all_read(path: str | Path) -> bool:
     """Whether a trace's name shows its compression and its content is an object: most readers accept nothing else."""
-    with Path(path).open("rb") as file:
-        packed = file.read(2) == _GZIP
-    with gzip.open(path) if packed else Path(path).open("rb") as file:
-        return packed == _is_gz(path) and file.read(64).lstrip().startswith(b"{")
+    with _opened(path) as file:
+        return isinstance(file, gzip.GzipFile) == _is_gz(path) and file.read(64).lstrip().startswith(b"{")
 
 
 def write_trace(path: str | Path, trace: Trace) -> None:
@@ -145,6 +235,13 @@ def without_gc() -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def _opened(path: str | Path) -> gzip.GzipFile | BufferedReader:
+    """A file's text, unpacked if it is gzipped, whatever its name is."""
+    with Path(path).open("rb") as file:
+        packed = file.read(2) == _GZIP
+    return gzip.open(path) if packed else Path(path).open("rb")
 
 
 def _is_gz(path: str | Path) -> bool:

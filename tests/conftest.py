@@ -4,6 +4,7 @@ import gc
 import os
 import shutil
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from filelock import FileLock
 from hydra.core.hydra_config import HydraConfig
 
 from strobe.app.data.synthetic import generate
+from strobe.app.needed import is_missing as missing
+from strobe.app.storage.serving import CREDENTIALS, serving
 from strobe.diagnose import predict
 from support.files import listing
 from support.interruptions import own_signals
@@ -124,6 +127,18 @@ def tiles(sample_root: Path) -> Path:
     """A folder of class folders: real tiles where there are some, else generated ones. Not to be changed."""
     real = DATA / "EuroSAT_MS"
     return real if real.is_dir() else sample_root / "tiles" / "seed42-10"
+
+
+@pytest.fixture(scope="session")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The endpoint of a server of objects, whose credentials are in the environment while it serves."""
+    if missing("obstore") or not Path(sys.executable).with_name("weed").exists():
+        pytest.skip("SeaweedFS or the storage's client is not installed")
+    with pytest.MonkeyPatch.context() as patch, serving(tmp_path_factory.mktemp("storage")) as endpoint:
+        for name, value in CREDENTIALS.items():
+            patch.setenv(name, value)
+        patch.setenv("no_proxy", "*")
+        yield endpoint
 
 
 @pytest.fixture(scope="session")

@@ -197,6 +197,21 @@ def test_a_batch_of_each_shape_is_kept_and_replayed_as_often_as_it_came() -> Non
     assert len(measure_loader(many, device=CPU, seconds=0.05).kinds) == MOST_KINDS
 
 
+@pytest.mark.parametrize(("device", "together"), [("cpu", 1), ("meta", 8)])
+def test_copies_for_a_device_that_works_later_are_made_before_the_steps_that_use_them(
+    device: str, together: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two readings of the clock, which wait for the device; what they took is left out."""
+    seconds, excluded = iter(range(1000)), list[float]()
+    monkeypatch.setattr("strobe.probe.model.clock", lambda _: lambda: next(seconds))
+    meter = SimpleNamespace(exclude=excluded.append)
+    again = iter(Again([Kind(torch.ones(2))], torch.device(device), meter))
+    batches = [next(again) for _ in range(16)]
+    assert len({id(batch) for batch in batches}) == 16
+    assert excluded == [1] * (16 // together)
+    assert next(seconds) == 2 * 16 // together
+
+
 def test_a_loader_that_can_be_read_only_once_is_told() -> None:
     with pytest.raises(ValueError, match="no batch in a second epoch"):
         measure_loader(iter([torch.zeros(2, 4)] * 3), device=CPU, seconds=0.5)

@@ -8,7 +8,7 @@ from omegaconf import OmegaConf
 from strobe.app.config.register import schemas
 from support.places import ROOT
 
-LOADER_KEYS_FOR_CHECKS = {"reads", "copies"}
+LOADER_KEYS_FOR_CHECKS = {"reads", "copies", "objects"}
 SCHEMAS = {kind.__name__: kind for kind in schemas()}
 
 

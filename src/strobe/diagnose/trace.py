@@ -51,10 +51,10 @@ _TENSOR_CORES = re.compile(
     r"|direct_group|xmma_(?!.*ffma)|tensorop|tensor_op|imma|wmma|gmma|i16832|nvjet"
 )
 _WORKER = re.compile(r"loader (?:in the )?(worker \d+|process \d+|training process)")
-_WAITS = re.compile(
+WAITS = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(2D|3D|WithStream)?"
 )
-_BLOCKING = "DtoH pageable"  # such a copy waits for the GPU, though its call is named asynchronous
+BLOCKING = "DtoH pageable"  # such a copy waits for the GPU, though its call is named asynchronous
 
 Thread = tuple[str, str]  # process, thread
 TimeRange = tuple[float, float]  # start and end
@@ -181,7 +181,7 @@ def _add_device(
         devices[number_of(event, "device")].append((start_of(event), end_of(event)))
         number, category, name = number_of(event, "correlation"), category_of(event), name_of(event)
         if is_copy := category.endswith("memcpy"):
-            kinds[number] = _kind_of_copy(name)
+            kinds[number] = kind_of_copy(name)
         if not _inside(begins.get(number, start_of(event)), windows):
             continue
         if is_copy:
@@ -191,7 +191,7 @@ def _add_device(
                 sum_of_kind[place] += value
         elif category == "kernel":
             sums.kernels.append(event["dur"])
-            sums.tensor_cores += event["dur"] if _uses_tensor_cores(name) else 0
+            sums.tensor_cores += event["dur"] if uses_tensor_cores(name) else 0
     sums.busy = (sums.busy or 0.0) + max(_covered(work, windows) for work in devices.values())
     return kinds
 
@@ -232,7 +232,7 @@ def _find_waits(
                 ranges[thread] = others.pop(thread)
     found: dict[Thread, list[Event]] = defaultdict(list)
     for call in calls:
-        if _WAITS.fullmatch(name_of(call)) or copies.get(number_of(call, "correlation")) == _BLOCKING:
+        if WAITS.fullmatch(name_of(call)) or copies.get(number_of(call, "correlation")) == BLOCKING:
             found[_thread(call)].append(call)
     phases: list[Event] = []
     for event in sorted((event for event in annotations if _thread(event) == main), key=outer_first):
@@ -275,11 +275,12 @@ def _thread(event: Event) -> Thread:
 
 
 @cache
-def _uses_tensor_cores(kernel: str) -> bool:
+def uses_tensor_cores(kernel: str) -> bool:
+    """Whether a kernel's name is one of those that compute on tensor cores."""
     return _TENSOR_CORES.search(kernel) is not None
 
 
-def _kind_of_copy(name: str) -> str:
+def kind_of_copy(name: str) -> str:
     """Such as "HtoD pinned"; the direction alone where the host's memory is not told."""
     match = _COPY.match(name)
     if match is None:

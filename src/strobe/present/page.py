@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import webbrowser
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,11 @@ from strobe.records.files import whole
 TEMPLATES = Path(__file__).with_name("templates")
 # Of TensorBoard, wherever it is recommended.
 OFFLINE = "Its profiler tab's Overview needs the internet: offline it shows an endless spinner. All else works offline."
+_SCRIPTS = {  # of the parts that have such an attribute
+    "zoom": ("vendor/uplot.js", "zoom.js"),
+    "search": ("table.js",),
+    "flame": ("flame.js",),
+}
 LONGEST = 400  # characters of a text that is not told to be longer: names of C++ kernels have thousands
 _NOT_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _UNIT = re.compile(r"(?<=\d) (?=(?:[µm]?s|min|h|[kMGT]?B)\b)")  # a number stays with its unit
@@ -48,8 +53,10 @@ def asset(name: str) -> Markup:
 
 def render(template: str, page: Mapping[str, Any]) -> str:
     """A self-contained page of ``sections`` and what its header needs; every text is escaped."""
-    zooms = any(getattr(part, "zoom", None) for section in page["sections"] for part in section.parts)
-    names = ("copy.js", *(("vendor/uplot.js", "zoom.js") if zooms else ()))
+    parts = list(_all(part for section in page["sections"] for part in section.parts))
+    names = ["copy.js"]
+    for wanted, scripts in _SCRIPTS.items():
+        names += scripts if any(getattr(part, wanted, None) for part in parts) else ()
     code = [asset(name) for name in names]
     return _environment().get_template(template).render(page, names=names, scripts=code, policy=_policy(code))
 
@@ -66,6 +73,13 @@ def open_browser(url: str, *, wanted: bool) -> None:
     display = sys.platform == "darwin" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
     if wanted and display and sys.stdout.isatty():
         webbrowser.open(url)
+
+
+def _all(parts: Iterable[Any]) -> Iterator[Any]:
+    """Parts, and those in blocks."""
+    for part in parts:
+        yield part
+        yield from _all(getattr(part, "parts", ()))
 
 
 @cache

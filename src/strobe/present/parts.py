@@ -34,6 +34,7 @@ class Cell:
     across: int = 1  # columns
     down: int = 1  # rows
     title: str = ""
+    value: float | None = None  # by which a table that can be searched sorts it, where that is not its text
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class Row:
 
     cells: Sequence[object]  # Words and Cells
     css: str = ""
+    anchor: str = ""  # of a link to it
+    kind: str = ""  # by which a table that can be searched filters
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Table:
     label: str = ""  # of a long table that scrolls in a box of its own
     tall: bool = False
     stacked: bool = False  # on a phone, where each cell below the first gets its heading as a label
+    search: str = ""  # what is searched for, such as "operators": with a script to search, sort and filter rows
 
     @property
     def figures(self) -> list[bool]:
@@ -199,7 +203,16 @@ class Cards:
     cards: Sequence[Mapping[str, Any]]
 
 
-Part = Table | Paragraph | Heading | Facts | Command | Chart | Keys | Block | Rows | Files | Pre | Errors | Cards
+@dataclass(frozen=True)
+class Flame:
+    """Flame graphs, of which one is shown; each with ``title``, ``total``, ``boxes``, ``lanes`` and ``names``."""
+
+    flame: Sequence[Mapping[str, Any]]
+
+
+Part = (
+    Table | Paragraph | Heading | Facts | Command | Chart | Keys | Block | Rows | Files | Pre | Errors | Cards | Flame
+)
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 import copy
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Protocol, Self
 
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from strobe.callbacks.lightnings import Callback, LightningDataModule, LightningModule, Trainer, move_data_to_device
 from strobe.measure.timing import Block, Meter, Rate, Window, clock
@@ -19,6 +22,7 @@ from strobe.probe.ranks import Ranks
 from strobe.process.signals import lightnings_interrupt
 
 WARMUP = 3  # steps, which pay for allocation, autotuning and compiling
+AHEAD, ROOM = 8, 1 << 29  # copies of a batch that are made at once on a GPU, at most of so many bytes
 LONG = 0.05  # seconds of a step; in a longer one cold caches do not matter
 ENDLESS = 1_000_000_000  # steps; a learning-rate schedule needs a number
 ALONE: dict[str, Any] = {  # arguments of a Trainer that neither logs, writes nor validates
@@ -243,6 +247,9 @@ class _Replay(LightningDataModule):
 class Again:
     """Batches on a device endlessly, each as often as its kind came; copies, because hooks may change them in place.
 
+    A GPU copies later than the host asks for it: there several copies are made at once, between readings of the clock,
+    which wait for it, and the steps that use them follow each other without copying.
+
     Attributes:
         meter: from which the time of copying is excluded.
     """
@@ -251,15 +258,26 @@ class Again:
         self._batches = [move_data_to_device(kind.batch, device) for kind in kinds]
         whole = sum(kind.count for kind in kinds)
         self._shares = [kind.count / whole for kind in kinds]
+        size = max(sum(part.nbytes for part in tree_leaves(one) if isinstance(part, Tensor)) for one in self._batches)
+        self._clock, self._ahead = (
+            clock(device),
+            1 if device.type == "cpu" else max(1, min(AHEAD, ROOM // max(1, size))),
+        )
         self.meter = meter
 
     def __iter__(self) -> Iterator[Any]:
+        places, copies = self._places(), deque[Any]()
+        while True:
+            if not copies:
+                began = self._clock()
+                batches = (self._batches[place] for place in islice(places, self._ahead))
+                copies.extend(apply_to_collection(batch, Tensor, Tensor.clone) for batch in batches)
+                self.meter.exclude(self._clock() - began)
+            yield copies.popleft()
+
+    def _places(self) -> Iterator[int]:
         due = [0.0] * len(self._shares)
         while True:
-            began = time.perf_counter()
             due = [before + share for before, share in zip(due, self._shares, strict=True)]
-            place = due.index(max(due))
+            yield (place := due.index(max(due)))
             due[place] -= 1
-            fresh = apply_to_collection(self._batches[place], Tensor, Tensor.clone)
-            self.meter.exclude(time.perf_counter() - began)
-            yield fresh

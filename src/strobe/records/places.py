@@ -76,6 +76,15 @@ def traces_in(path: Path) -> list[Path]:
     return _in_order(trace for trace in found if not trace.name.startswith("."))
 
 
+def newest_traces(path: Path) -> list[Path]:
+    """The trace file at ``path``; of the traces below it the newest of each rank, and those that name none."""
+    found: dict[str, Path] = {}
+    for trace in traces_in(path):
+        rank = re.search(r"(_rank\d+)(_partial)?\.\d+\.pt\.trace", trace.name)
+        found[f"{trace.parent}{rank[1]}" if rank else str(trace)] = trace
+    return list(found.values())
+
+
 def has_events(path: Path) -> bool:
     """Whether TensorBoard's own tabs have something to show."""
     return any(path.rglob("events.out.tfevents*"))

@@ -40,6 +40,7 @@ COLUMNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "fused": ("bool", "config", ("model.fused",)),
     "channels_last": ("bool", "config", ("model.channels_last",)),
     "compile": ("bool", "config", ("model.compile",)),
+    "model_name": ("string", "config", ("model.name",)),
     "stem": ("string", "config", ("model.stem",)),
     "seed": ("number", "config", ("seed",)),
 }

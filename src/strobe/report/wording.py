@@ -27,10 +27,11 @@ def subject(record: Record) -> list[str]:
     workers, batch, world = (record.count(key) for key in ("num_workers", "batch_size", "world_size"))
     loader = record.text("choices", "loader")
     given = [split(text) for text in record.items("overrides") if isinstance(text, str)]
-    own = [value for key, value in given if key == "model._target_"]
+    own = [class_of(value) for key, value in given if key == "model._target_"]
+    own += [value for key, value in given if key == "model.name"]
     parts = [
         record.text("data") or record.text("choices", "data"),
-        class_of(own[-1]) if own else record.text("choices", "model"),
+        own[-1] if own else record.text("choices", "model"),
         loader and f"loader {loader}",
         None if batch is None else f"batch {batch}",
         None if workers is None else counted(workers, "worker"),

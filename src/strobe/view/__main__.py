@@ -13,12 +13,13 @@ from pathlib import Path
 from strobe.present.format import rate as whole
 from strobe.present.page import open_browser
 from strobe.process.launch import parser_of, start
-from strobe.records.places import ATTACHED, OUTPUTS, fault_of, has_events, locate, record_of, runs_in, traces_in
+from strobe.records.places import ATTACHED, OUTPUTS, has_events, locate, newest_traces, record_of, runs_in, traces_in
 from strobe.records.run import Record, rate_of
 from strobe.view import perfetto, tensorboard
 from strobe.view.serving import LOOPBACK
 
-HELP = """Opens a run: its report or record, TensorBoard, or its traces in Perfetto. Works offline.
+HELP = """Opens a run: its report or record, TensorBoard, or its traces in Perfetto. Makes one page of any traces that
+torch.profiler wrote, of one rank or of many. Works offline.
 
 Ctrl-C ends a server, with exit code 0.
 
@@ -26,6 +27,8 @@ Examples
   python -m strobe.view                                     the newest run, and what can be opened
   python -m strobe.view outputs/runs/DATE/RUN --perfetto    its timeline, trace by trace
   python -m strobe.view outputs/sweeps/DATE/TIME --tensorboard
+  python -m strobe.view rank0.json.gz rank1.json.gz         one page: steps, idle time, operators, memory, ranks
+  python -m strobe.view new.json.gz --baseline old.json.gz --out page.html
 """
 
 
@@ -33,11 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Show what was asked for; exits with a sentence if that is not possible."""
     parser = parser_of("view", HELP)
     parser.add_argument(
-        "run",
-        nargs="?",
+        "paths",
+        nargs="*",
         type=Path,
-        metavar="RUN",
-        help=f"run, sweep or trace file (default: the newest run below {OUTPUTS}/ and {ATTACHED}/)",
+        metavar="RUN | TRACE",
+        help=f"run or sweep, or trace files (default: the newest run below {OUTPUTS}/ and {ATTACHED}/)",
+    )
+    parser.add_argument("--baseline", type=Path, metavar="TRACE", help="what the page of traces compares with")
+    parser.add_argument(
+        "--out", type=Path, metavar="FILE", help="where that page goes (default: beside the first trace)"
     )
     viewer = parser.add_mutually_exclusive_group()
     viewer.add_argument("--perfetto", action="store_true", help="serve Perfetto's interface with the traces")
@@ -48,15 +55,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
         type=_port,
         help=f"port (default: the next free one from {perfetto.PORT} for Perfetto, {tensorboard.PORT} for TensorBoard)",
     )
-    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument("--no-open", "--no-browser", action="store_true", help="only print the address")
     given = parser.parse_args(arguments)
-    path, browser = locate(given.run), not given.no_browser
+    paths, browser = [locate(path) for path in given.paths or [None]], not given.no_open
     if given.perfetto:
-        perfetto.show(path, given.host, given.port, browser=browser)
+        perfetto.show(paths, given.host, given.port, browser=browser)
     elif given.tensorboard:
-        tensorboard.show(path, given.host, given.port, browser=browser)
+        if len(paths) > 1:
+            parser.error("argument --tensorboard: it shows one run or sweep; give the folder around them")
+        tensorboard.show(paths[0], given.host, given.port, browser=browser)
+    elif given.out or given.baseline or len(paths) > 1 or paths[0].is_file():
+        _make_page(paths, given.baseline and locate(given.baseline), given.out, browser=browser)
     else:
-        _print(path, browser=browser)
+        _print(paths[0], browser=browser)
+
+
+def _make_page(paths: Sequence[Path], baseline: Path | None, out: Path | None, *, browser: bool) -> None:
+    """Write the page of some traces, and open it."""
+    from strobe.report.trace_page import PAGE, write_trace_page
+
+    traces = [trace for path in paths for trace in newest_traces(path)]
+    if not traces:
+        raise SystemExit(f"{paths[0]} holds no traces; name a .json or .json.gz trace that torch.profiler exported")
+    out = out or traces[0].with_name(f"{traces[0].name.partition('.json')[0]}{PAGE}")
+    page = write_trace_page(out, traces, newest_traces(baseline) if baseline else ())
+    print(f"page      {page} ({page.stat().st_size / 1e6:.1f} MB)")
+    print(f"timeline  strobe view {shlex.join(map(str, paths))} --perfetto")
+    open_browser(page.absolute().as_uri(), wanted=browser)
 
 
 def _port(text: str) -> int:
@@ -67,8 +92,6 @@ def _port(text: str) -> int:
 
 def _print(path: Path, *, browser: bool) -> None:
     """Print the report's path, or else the record, and the commands for the rest."""
-    if path.is_file() and (fault := fault_of(path)):
-        raise SystemExit(fault)
     report = path / "report.html"
     runs = runs_in(path)
     if report.is_file():

@@ -28,9 +28,10 @@ IDLE = 30.0  # seconds that a connection may say nothing
 POLICY = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'"
 
 
-def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
-    """Serve the traces at ``path`` until Ctrl-C; exits with a sentence if there are none, or something is missing."""
-    traces = _whole(path)
+def show(paths: Sequence[Path], host: str, port: int | None, *, browser: bool) -> None:
+    """Serve the traces at some paths until Ctrl-C; exits with a sentence if one has none, or something is missing."""
+    traces = [trace for path in paths for trace in _whole(path)]
+    path = paths[0]
     interface = _interface()
     with (
         noted() as asked_to_end,
@@ -42,7 +43,7 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
             base = f"http://{address(reachable(host), server.server_port)}"
             print("Perfetto shows")
             for number, trace in enumerate(traces, 1):
-                name = trace.relative_to(path) if path.is_dir() else trace
+                name = trace.relative_to(path) if trace.is_relative_to(path) and path.is_dir() else trace
                 print(f"  {base}/{number}  {name} ({trace.stat().st_size / 1e6:,.1f} MB)")
             announce(host, server.server_port)
             open_browser(f"{base}/{traces.index(server.newest) + 1}", wanted=browser)

@@ -4,16 +4,22 @@ Each augmentation gives only its own forms of an image, all of them, by the gene
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 import torch
+from lightning import LightningDataModule
 from torch import Tensor
 from torch.nn import functional as F
+from torch.utils.data import DataLoader
 
+from strobe.app.build.trainer import build_trainer
 from strobe.app.data import augment
 from strobe.app.data.augment import dihedral, flip, shift
 from strobe.app.data.base import ImageData
+from strobe.probe.model import ALONE
 from support.composing import composed_data
+from support.fitting import Model
 
 Change = Callable[..., Tensor]
 Forms = Callable[[Tensor], Tensor]
@@ -181,3 +187,29 @@ def test_a_backward_pass_that_comes_late_sees_its_own_batch(data: ImageData, cha
         return convolution.weight.grad.clone()
 
     assert torch.equal(gradient(between=0), gradient(between=6))
+
+
+FLOATS = torch.tensor([0.2, 0.2001, 0.3, 0.4])
+
+
+class Noting(LightningDataModule):
+    """Floats, as from a loader that scales; what of them comes to the device is kept, and training ends there."""
+
+    def train_dataloader(self) -> DataLoader[Tensor]:
+        return DataLoader([FLOATS], batch_size=None)  # type: ignore[arg-type]
+
+    def val_dataloader(self) -> list[Tensor]:
+        return []
+
+    def on_after_batch_transfer(self, batch: Tensor, dataloader_idx: int) -> Tensor:
+        self.came = batch
+        raise EOFError
+
+
+@pytest.mark.filterwarnings("ignore:.*does not have many workers")
+@pytest.mark.parametrize("precision", ["bf16-true", "64-true"])
+def test_images_keep_their_digits_until_they_are_standardised(precision: str) -> None:
+    data = Noting()
+    with suppress(EOFError):
+        build_trainer(ALONE | {"accelerator": "cpu", "precision": precision}).fit(Model(), datamodule=data)
+    assert torch.equal(data.came, FLOATS)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from strobe.app.config.schema import ModelConfig
+from strobe.app.config.schema import ResNet18Config
 from strobe.app.model.classifier import ImageClassifier
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
@@ -21,7 +21,7 @@ from strobe.records.files import write_summary
 from strobe.records.run import read_summary
 from support.refusals import refusal
 
-DEFAULTS = {name: value for name, value in vars(ModelConfig()).items() if name != "_target_"}
+DEFAULTS = {name: value for name, value in vars(ResNet18Config()).items() if name != "_target_"}
 CLASSES = ("cat", "dog", "frog", "ship")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*(does not have many workers|have no `val_dataloader`)")

@@ -24,6 +24,7 @@ from strobe.records.files import whole
 SHORT, LONG = 60.0, 600.0  # seconds of training, from which on weights, and what going on needs, are kept
 BEST, LAST = "best.ckpt", "last.ckpt"
 MEGABYTES = {"none": 4, "weights": 90, "auto": 320, "resume": 420}  # of resnet18 with Adam; with one being written
+RESNET18 = 11.2e6  # parameters
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +139,12 @@ def wanted(cfg: DictConfig) -> str:
     if cfg.checkpoint.every_n_steps is not None or cfg.ckpt_path is not None:
         return "resume"
     return "none" if in_sweep() else "auto"
+
+
+def megabytes(cfg: DictConfig, model: nn.Module | None = None) -> float:
+    """About what a run writes at most; that of resnet18 without a ``model``, or for a smaller one."""
+    parameters = sum(weight.numel() for weight in model.parameters()) if model else 0
+    return MEGABYTES[wanted(cfg)] * max(parameters / RESNET18, 1)
 
 
 def checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:

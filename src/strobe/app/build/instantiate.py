@@ -25,7 +25,7 @@ from strobe.errors import ConfigError, StrobeError
 from strobe.overrides import key_of
 from strobe.records.files import remove_left
 
-FOR_CHECKS = ("form", "reads", "copies")  # keys that only strobe.app.config.checks reads
+FOR_CHECKS = ("form", "reads", "copies", "objects")  # keys that only strobe.app.config.checks reads
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,8 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
 
 def build_model(cfg: DictConfig, data: ImageData) -> ImageClassifier:
     """A new model for the classes and channels of ``data``, which must be set up."""
-    model: ImageClassifier = _make(
-        cfg.model, classes=data.classes, channels=data.channels, batch_size=cfg.data.batch_size, _convert_="all"
-    )
+    of_data = {"classes": data.classes, "channels": data.channels, "image_size": data.found["train"].given_size()}
+    model: ImageClassifier = _make(cfg.model, **of_data, batch_size=cfg.data.batch_size, _convert_="all")
     return model
 
 

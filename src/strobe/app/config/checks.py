@@ -20,6 +20,7 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 from strobe.app.config.lightning import check_trainer
 from strobe.app.config.mistakes import MISTAKES, keys, mistake, suggestion
 from strobe.app.config.schema import PUBLISHED, USUAL_FRAMING, Config
+from strobe.app.storage.address import check_address, is_remote
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
 from strobe.present.format import counted
@@ -48,13 +49,15 @@ def check(cfg: DictConfig) -> None:
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     check_trainer(arguments)
     _check_pair(cfg)
+    if is_remote(cfg.data.root):
+        _check_storage(cfg)
     if "bands" in cfg.data:
         _check_bands(cfg.data.bands)
     _check_engine(cfg)
-    if cfg.model.weights == "imagenet" and cfg.model.stem != "imagenet":
+    if cfg.model.weights == "imagenet" and cfg.model.get("stem") == "cifar":
         raise ConfigError(
-            f"model.weights=imagenet does not fit model.stem={cfg.model.stem}: the published weights have the "
-            "ImageNet stem; set model.stem=imagenet or model.weights=null"
+            "model.weights=imagenet does not fit model.stem=cifar: the published weights have the ImageNet stem; "
+            "set model.stem=imagenet or model.weights=null"
         )
     mixed, clip = str(cfg.trainer.precision).endswith("-mixed"), cfg.trainer.get("gradient_clip_val")
     if cfg.model.fused and mixed and clip:
@@ -85,10 +88,36 @@ def check(cfg: DictConfig) -> None:
 
 def check_single(cfg: DictConfig, size: int | None) -> None:
     """Raise a :class:`ConfigError` where a batch of one image of this size leaves nothing to normalise."""
-    if cfg.data.batch_size == 1 and size and size <= IMAGENET_STRIDE and cfg.model.stem == "imagenet":
+    if cfg.data.batch_size == 1 and size and size <= IMAGENET_STRIDE and cfg.model.get("stem") == "imagenet":
         raise ConfigError(
             "data.batch_size=1 does not fit model.stem=imagenet on images this small: batch normalisation needs "
             "more than one value per channel; set data.batch_size=2 or more, or model.stem=cifar"
+        )
+
+
+def _check_storage(cfg: DictConfig) -> None:
+    """Where the root is an address: data and loader must know storage, and credentials are no part of it."""
+    check_address("data.root", cfg.data.root)
+    choices = HydraConfig.get().runtime.choices
+    if "endpoint" not in cfg.data:
+        raise ConfigError(
+            f"data={choices['data']} reads from a folder only, not from data.root={cfg.data.root}; "
+            "data=eurosat and data=image_folder read from storage"
+        )
+    if cfg.data.endpoint is not None:
+        check_address("data.endpoint", cfg.data.endpoint)
+    if not cfg.loader.objects:
+        fitting = [name for name, loader in _loaders() if loader.get("objects") and cfg.data.form in loader.reads]
+        raise ConfigError(
+            f"loader={choices['loader']} reads files on the disk, not data.root={cfg.data.root}; "
+            f"loaders that fit: {', '.join(sorted(fitting))}"
+        )
+    if cfg.data.get("download"):
+        raise ConfigError(f"data.download=true does not fit data.root={cfg.data.root}; download into a folder")
+    if cfg.engine.get("multiprocessing_context") == "fork":
+        raise ConfigError(
+            f"engine.multiprocessing_context=fork does not fit data.root={cfg.data.root}: the storage's client would "
+            "wait forever in a forked process; set spawn, or engine=litdata"
         )
 
 
@@ -127,6 +156,8 @@ def schema_keys(node: Any) -> list[str]:
 def check_root(cfg: DictConfig) -> None:
     """The data must exist, unless it is generated or downloaded."""
     choice, root = HydraConfig.get().runtime.choices["data"], Path(cfg.data.root)
+    if is_remote(cfg.data.root):
+        return
     if choice == "sample" or cfg.data.get("download") or root.is_dir():
         return
     title, url, size = PUBLISHED.get(choice, ("", "", ""))

@@ -14,13 +14,13 @@ from typing import Any
 from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 
-from strobe.app.config import schema
+from strobe.app.config import schema, suites
 from strobe.app.config.checks import LIMITS
 from strobe.app.config.register import CONF, composing
 from strobe.errors import ConfigError
 
 WIDE = 40  # characters of a key and its value
-FIXED = ("_target_", "form", "copies")  # what a choice is, which nobody overrides
+FIXED = ("_target_", "form", "copies", "objects")  # what a choice is, which nobody overrides
 TRAINS = ("checkpoint", "sweep")  # groups that only train.py uses
 OWN = {  # groups that need more words than their choices have
     "trainer": "Arguments of Lightning's Trainer: https://lightning.ai/docs/pytorch/stable/common/trainer.html",
@@ -118,7 +118,7 @@ def meanings(kind: type) -> dict[str, str]:
     """What the fields of a schema mean: the comment behind each, or above it if the line is full."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__):
-        if each.__module__ == schema.__name__:
+        if each.__module__ in (schema.__name__, suites.__name__):
             lines = [line.strip() for line in inspect.getsource(each).splitlines()]
             for above, line in zip(["", *lines], lines, strict=False):
                 if field := re.match(r"(\w+): .*?(?:  # (.+))?$", line):

@@ -13,7 +13,7 @@ from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
-from strobe.app.config import schema
+from strobe.app.config import schema, suites
 from strobe.overrides import split
 from strobe.process.launch import started_by_torchrun
 
@@ -28,7 +28,8 @@ def workers_beside(engine: Any) -> int:
 
 def schemas() -> Iterator[type]:
     """All schemas; ``conf/`` names them by their class names."""
-    yield from (kind for kind in vars(schema).values() if isinstance(kind, type) and is_dataclass(kind))
+    known = (vars(schema) | vars(suites)).values()
+    yield from (kind for kind in known if isinstance(kind, type) and is_dataclass(kind))
 
 
 class _Shared(dict[str, Any]):

@@ -53,7 +53,18 @@ class SampleConfig(TilesConfig):
 
 
 @dataclass
-class EuroSATConfig(TilesConfig):
+class StorageConfig(DataConfig):
+    """Data whose root may be an address in storage, such as s3://bucket/folder."""
+
+    endpoint: str | None = None  # address of a server that speaks S3; null: AWS's own
+    requests: int = knob(32, min=1, max=1024)  # objects asked for at once, by each process
+    timeout_seconds: float = knob(60.0, above=0, max=3600)  # longest time for one object, all tries together
+    cache: str | None = None  # folder on the local disk that keeps fetched objects; null: none
+    cache_gb: float = knob(50.0, above=0)  # most that this folder holds, in GB
+
+
+@dataclass
+class EuroSATConfig(TilesConfig, StorageConfig):
     """EuroSAT, multispectral."""
 
     download: bool = False  # download the archive (2.1 GB) if the folder has no tiles
@@ -73,7 +84,7 @@ USUAL_FRAMING = "random_resized_crop"
 
 
 @dataclass
-class ImageFolderConfig(DataConfig):
+class ImageFolderConfig(StorageConfig):
     """Class folders of photos."""
 
     form: str = knob("photos", choices=["tiles", "photos", "array"])
@@ -90,6 +101,7 @@ class LoaderConfig:
 
     _target_: str = MISSING
     reads: list[str] = MISSING  # what it reads
+    objects: bool = False  # it also decodes bytes that come from storage
     copies: bool = False  # its first use writes a copy of the set, so findings do not try it
     scale: str = knob("device", choices=["device", "numpy", "torch"])  # where integers become numbers from 0 to 1
 
@@ -147,6 +159,15 @@ class SpdlConfig(EngineConfig):
 
 
 @dataclass
+class LitDataConfig(EngineConfig):
+    """Threads of the training process, made to wait for storage."""
+
+    num_workers: int = knob(4, min=0)  # threads, each of which fetches and decodes whole batches, for each device
+    prefetch_factor: int = knob(2, min=1)  # batches of each thread that are under way or ready
+    pin_memory: bool | None = None  # copy batches to a GPU from pinned memory; null: if a GPU is used
+
+
+@dataclass
 class ResidentConfig(EngineConfig):
     """The whole split on the training device; ``num_workers`` processes load it, once, and none loads later."""
 
@@ -156,8 +177,6 @@ class ModelConfig:
     """The network, its optimizer and its schedule."""
 
     _target_: str = MISSING
-    # first layers: imagenet (7x7, stride 2, max-pool), or cifar (3x3, stride 1), for small images
-    stem: str = knob("imagenet", choices=["imagenet", "cifar"])
     weights: str | None = None  # what to start from: imagenet, a file; null: random
     channels_last: bool = False  # memory layout of images and weights
     compile: bool = False  # torch.compile
@@ -171,6 +190,21 @@ class ModelConfig:
     # linear: lr times images per update / lr_batch_size
     lr_scaling: str = knob("none", choices=["none", "linear"])
     lr_batch_size: int = knob(32, min=1)  # images per update for which lr was chosen
+
+
+@dataclass
+class ResNet18Config(ModelConfig):
+    """resnet18, also for small images."""
+
+    # first layers: imagenet (7x7, stride 2, max-pool), or cifar (3x3, stride 1), for small images
+    stem: str = knob("imagenet", choices=["imagenet", "cifar"])
+
+
+@dataclass
+class NamedModelConfig(ModelConfig):
+    """A network of a library."""
+
+    name: str = "resnet50"  # as the library has it, such as resnet50
 
 
 @dataclass
@@ -250,87 +284,6 @@ class TuneConfig:
 
 
 @dataclass
-class SuiteConfig:
-    """A benchmark suite."""
-
-
-@dataclass
-class LoadingSuiteConfig(SuiteConfig):
-    """Loaders, batch sizes, threads."""
-
-    tables: list[str] | None = knob(None, choices=["load", "floors", "crop_policies"])  # null: all that fit the data
-    loaders: list[str] | None = None  # such as [skimage,"skimage loader.scale=torch"]; null: all that fit the data
-    batch_sizes: list[int] | None = knob(None, min=1)  # images per batch; null: 1, 32, 64 and 1024
-    # threads of torch, and of loader=native and packed; null: 1 and 4
-    threads: list[int] | None = knob(None, min=1)
-    batches: int = knob(10, min=1)  # batches per repetition
-    # batch size that is also measured with files that are not in the page cache; null: none
-    cold_batch_size: int | None = knob(32, min=1)
-
-
-@dataclass
-class CropSuiteConfig(SuiteConfig):
-    """Decoders of crops; workers of a training step."""
-
-    decoders: list[str] | None = knob(None, choices=["pil", "torchvision", "spdl", "native"])  # null: all
-    workers: list[int] | None = knob(None, min=1)  # worker processes; null: 1
-    batch_size: int = knob(16, min=1)  # crops per training step
-
-
-@dataclass
-class TrainingSuiteConfig(SuiteConfig):
-    """Changes that make a training faster, one after the other."""
-
-    devices: list[str] | None = knob(None, choices=["cpu", "gpu"])  # null: those of this machine
-    batch_size: int = knob(32, min=2)  # batch size of the first rows
-    workers: int | None = knob(None, min=1)  # worker processes; null: 8, or 2 in quick mode
-    large_batch: int | None = knob(None, min=2)  # batch size of the later rows; null: 2048, or 128 in quick mode
-    best: list[str] | None = None  # overrides of the last row, such as ["engine=resident","data.batch_size=512"]
-
-
-@dataclass
-class EnginesSuiteConfig(SuiteConfig):
-    """Engines, numbers of workers, memory."""
-
-    tables: list[str] | None = knob(None, choices=["engines", "buffers", "training"])  # null: all
-    loaders: list[str] | None = None  # loaders for the engines, such as [native]; null: those that fit the data
-    workers: list[int] | None = knob(None, min=0)  # numbers of workers; null: 0, 1, 2 and 4
-    batch_sizes: list[int] | None = knob(None, min=1)  # batch sizes of the memory table; null: 1, 32, 64 and 1024
-
-
-@dataclass
-class ProfilingSuiteConfig(SuiteConfig):
-    """Profilers, each beside the same steps without it."""
-
-    tables: list[str] | None = knob(None, choices=["callbacks", "traces", "spans", "python"])  # null: all
-
-
-@dataclass
-class OverheadSuiteConfig(SuiteConfig):
-    """Ways of training: a plain loop, the application, timers, traces."""
-
-
-@dataclass
-class WorkersSuiteConfig(SuiteConfig):
-    """Pipelines from photos to batches; worker processes or threads."""
-
-    pipelines: list[str] | None = None  # such as [torch,spdl,"strobe loader.dct_scaling=false"]; null: all
-    # numbers of workers; null: 1, 2, 4 ... up to the number of cores, and 4
-    workers: list[int] | None = knob(None, min=1)
-    # what is measured; null: all, transfer only with a GPU
-    stages: list[str] | None = knob(None, choices=["resize", "batch", "normalise", "transfer"])
-
-
-@dataclass
-class ConvolutionSuiteConfig(SuiteConfig):
-    """Implementations and sizes of images."""
-
-    implementations: list[str] | None = None  # such as ["four loops",native]; null: all
-    sizes: list[int] | None = knob(None, min=1)  # sides of square images, pixels
-    kernel: int = knob(3, min=1)  # side of the kernel, pixels
-
-
-@dataclass
 class CheckpointConfig:
     """Which checkpoints a run keeps."""
 
@@ -362,21 +315,6 @@ class Config:
     ceilings: bool | None = None
     ceilings_seconds: float = knob(5.0, above=0, max=3600)  # seconds for each of these measurements, at most
     sweep: SweepConfig = field(default_factory=SweepConfig)  # of train.py -m
-
-
-@dataclass
-class BenchConfig(Config):
-    """What ``python -m strobe.bench`` measures, and how much; null: the suite decides."""
-
-    suite: SuiteConfig = MISSING
-    quick: bool = False  # a check that it works, under a minute on two cores
-    rounds: int | None = knob(None, min=1, max=1000)  # most trials of each cell
-    turn_seconds: float | None = knob(None, above=0, max=3600)  # seconds timed in a trial; at least one repetition
-    budget_seconds: float | None = knob(None, min=0)  # seconds after which only first trials are started
-    precision: float = knob(0.02, min=0, below=1)  # a cell is done when its 95% interval is within this share
-    timeout_seconds: float = knob(900.0, above=0, max=86400)  # longest trial, in seconds
-    baseline: str | None = None  # an earlier results.json, or its folder, to compare with
-    fail_if_slower: str | None = None  # such as 5%: exit code 3 if a cell is that much slower than in the baseline
 
 
 @dataclass

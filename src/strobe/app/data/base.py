@@ -17,7 +17,10 @@ from strobe.app.engines.sampler import EndlessBatches, EpochSampler, ShardedBatc
 from strobe.app.loaders.base import Batch, LoadedData, Loader
 from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.packing import MappedImages
-from strobe.app.loaders.sources import FileSource
+from strobe.app.loaders.sources import FileSource, PathTable
+from strobe.app.storage.address import is_remote
+from strobe.app.storage.folder import Objects, RemoteFolder, remote_folder
+from strobe.app.storage.objects import Storage
 from strobe.errors import DataError
 
 SPLITS = ("train", "val", "test")
@@ -51,8 +54,15 @@ class ImageData(LightningDataModule, ABC):
         seed: int,
         augment: bool,
         shuffle_seed: int,
+        endpoint: str | None = None,
+        requests: int = 32,
+        timeout_seconds: float = 60.0,
+        cache: str | None = None,
+        cache_gb: float = 50.0,
     ) -> None:
         super().__init__()
+        reach = {"endpoint": endpoint, "requests": requests, "timeout_seconds": timeout_seconds}
+        self.reach: dict[str, Any] = reach | {"cache": cache, "cache_gb": cache_gb}  # of a root in storage
         self.loader = loader
         self.engine = engine
         self.root = root
@@ -73,6 +83,10 @@ class ImageData(LightningDataModule, ABC):
     @abstractmethod
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Training images (N, C, H, W), changed at random, in place."""
+
+    def place(self) -> Path | RemoteFolder:
+        """The root: a folder, or what is in storage, listed anew."""
+        return remote_folder(Storage(self.root, **self.reach)) if is_remote(self.root) else Path(self.root)
 
     @property
     def channels(self) -> int:
@@ -100,7 +114,7 @@ class ImageData(LightningDataModule, ABC):
         if isinstance(pack, MappedImages):
             return [str(pack.path)]
         source = self.found["train"]
-        if not isinstance(source, FileSource):
+        if not isinstance(source, FileSource) or source.objects is not None:
             return []
         return [source.path(index) for index in range(0, len(source), -(-len(source) // most))]
 
@@ -194,7 +208,14 @@ class ImageData(LightningDataModule, ABC):
         return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
 
-def split_classes(folder: Path, classes: Sequence[str], labels: list[int], kind: str, data: Any) -> dict[str, Tensor]:
+def table(folder: Path | RemoteFolder, paths: Sequence[str]) -> tuple[PathTable, Objects | None]:
+    """The paths as sources have them and, where they lie in storage, what is known of the objects."""
+    return PathTable(paths), folder.objects(paths) if isinstance(folder, RemoteFolder) else None
+
+
+def split_classes(
+    folder: Path | RemoteFolder, classes: Sequence[str], labels: list[int], kind: str, data: Any
+) -> dict[str, Tensor]:
     """Indices (N,) of each split: ``data.train_fraction`` of each class is for training; the rest is halved.
 
     A :class:`DataError` names the folder of a class that has too few images; ``kind``: tile or photo.

@@ -5,8 +5,10 @@ from typing import Any
 
 from strobe.app.config.schema import PUBLISHED
 from strobe.app.data.download import extract_zip, fetch
+from strobe.app.data.folders import Folder
 from strobe.app.data.synthetic import is_generated
 from strobe.app.data.tiles import GENERATED, Tiles, tile_roots
+from strobe.app.storage.address import is_remote
 from strobe.errors import DataError
 from strobe.process.locks import locked
 
@@ -25,7 +27,7 @@ class EuroSAT(Tiles):
     def prepare_data(self) -> None:
         """Download and unpack the archive if the tiles are missing and ``data.download`` is set."""
         root = Path(self.root)
-        if not self.download or tile_roots(root):
+        if not self.download or is_remote(self.root) or tile_roots(root):
             return
         with locked(root / f".{FOLDER}.lock"):
             if not tile_roots(root):
@@ -33,9 +35,9 @@ class EuroSAT(Tiles):
                 extract_zip(archive, root / FOLDER)
                 archive.unlink()
 
-    def folder(self) -> Path:
+    def folder(self) -> Folder:
         """The folder of the class folders."""
-        root = Path(self.root)
+        root = self.place()
         found = tile_roots(root)
         if len(found) == 1:
             self.generated = is_generated(found[0])
@@ -44,7 +46,10 @@ class EuroSAT(Tiles):
         if found:
             names = ", ".join(folder.name for folder in found)
             raise DataError(f"data.root={root} holds several sets of tiles ({names}); give the folder of one of them")
-        lacks = "holds no <Class>/*.tif, directly or one level below" if root.is_dir() else "is not a folder"
+        lacks = "holds no <Class>/*.tif, directly or one level below"
+        if not isinstance(root, Path):
+            raise DataError(f"data.root={root} {lacks}; give the address of the folder that holds the class folders")
+        lacks = lacks if root.is_dir() else "is not a folder"
         raise DataError(
             f"data.root={root} {lacks}; download EuroSAT from {URL} ({SIZE}) with data.download=true, or train on "
             "generated tiles with data=sample"

@@ -10,39 +10,48 @@ import torch
 from torch import Tensor
 
 from strobe.app.loaders.threads import DISK_THREADS
+from strobe.app.storage.folder import RemoteFolder
 from strobe.errors import DataError
 
 log = logging.getLogger(__name__)
 
+Folder = Path | RemoteFolder
 
-def class_folders(folder: Path) -> list[str]:
+
+def class_folders(folder: Folder) -> list[str]:
     """The names of the folders in ``folder``, sorted; a label is an index into them."""
+    if isinstance(folder, RemoteFolder):
+        return folder.folders()
     return sorted(entry.name for entry in _entries(folder) if _is_folder(entry))
 
 
-def files_in(folder: str | Path, suffixes: tuple[str, ...]) -> list[str]:
+def files_in(folder: Folder, suffixes: tuple[str, ...]) -> list[str]:
     """Files with one of these endings directly in a folder, sorted; raises as :func:`files_below`."""
+    if isinstance(folder, RemoteFolder):
+        return folder.files(suffixes, below=False)
     return sorted(_listed(folder, suffixes)[0])
 
 
-def files_of_classes(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
+def files_of_classes(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
     """Each class in ``folder`` with its files at any depth, both sorted by name.
 
     ``suffixes`` are in lower case; the case of a file's name does not matter.
     """
     classes = class_folders(folder)
+    if isinstance(folder, RemoteFolder):
+        return {name: (folder / name).files(suffixes, below=True) for name in classes}
     with ThreadPoolExecutor(DISK_THREADS) as pool:
         found = pool.map(lambda name: files_below(str(folder / name), suffixes), classes)
         return dict(zip(classes, found, strict=True))
 
 
-def flat(folder: Path, found: dict[str, list[str]], suffixes: tuple[str, ...], kind: str) -> tuple[list[str], Tensor]:
+def flat(folder: Folder, found: dict[str, list[str]], suffixes: tuple[str, ...], kind: str) -> tuple[list[str], Tensor]:
     """All files, class by class, and their labels (N,).
 
     A :class:`DataError` says that ``folder`` holds fewer than two classes, or that one has no file; ``kind``: tile or
     photo. A folder that holds such files but is no class, because its name begins with a dot, is logged.
     """
-    for entry in _entries(folder, hidden=True):
+    for entry in [] if isinstance(folder, RemoteFolder) else _entries(folder, hidden=True):
         if _is_folder(entry) and any(one.name.lower().endswith(suffixes) for one in _entries(entry.path)):
             log.warning("%s is left out, because its name begins with a dot; rename it if it is a class", entry.path)
     if len(found) < 2:

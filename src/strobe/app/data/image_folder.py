@@ -10,10 +10,10 @@ from torch import Tensor
 
 from strobe.app.config.schema import USUAL_FRAMING
 from strobe.app.data.augment import flip
-from strobe.app.data.base import SPLITS, ImageData, split_classes
-from strobe.app.data.folders import class_folders, files_of_classes, flat
+from strobe.app.data.base import SPLITS, ImageData, split_classes, table
+from strobe.app.data.folders import Folder, class_folders, files_of_classes, flat
 from strobe.app.loaders.crop_policy import CropPolicy
-from strobe.app.loaders.sources import PathTable, PhotoSource
+from strobe.app.loaders.sources import PhotoSource
 from strobe.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -51,10 +51,10 @@ class ImageFolder(ImageData):
 
     def sources(self) -> dict[str, PhotoSource]:
         """Find the photos and split them."""
-        root = Path(self.root)
-        if not root.is_dir():
+        root = self.place()
+        if isinstance(root, Path) and not root.is_dir():
             raise DataError(f"data.root={self.root} is not a folder; give the folder that holds the class folders")
-        self.title = f"your images in {root.resolve().name}/"
+        self.title = f"your images in {(root.resolve() if isinstance(root, Path) else root).name}/"
         folders = set(class_folders(root))
         if {"train", "val"} <= folders:
             paths, targets, indices = self._given(root, "test" in folders)
@@ -66,12 +66,13 @@ class ImageFolder(ImageData):
         else:
             paths, targets = self._find(root, first=True)
             indices = split_classes(root, self.classes, targets.tolist(), "photo", self)
-        table = PathTable(paths)
-        size, framing = self._fitting(PhotoSource(table, targets, indices["train"], CropPolicy("resize", USUAL)))
+        names, objects = table(root, paths)
+        whole = PhotoSource(names, targets, indices["train"], CropPolicy("resize", USUAL), objects=objects)
+        size, framing = self._fitting(whole)
         self.size, self.framing = size, framing
         centred = CropPolicy(framing, size, seed=self.shuffle_seed)
         crops = {"train": replace(centred, random=self.augments)}
-        return {split: PhotoSource(table, targets, indices[split], crops.get(split, centred)) for split in SPLITS}
+        return {split: replace(whole, indices=indices[split], framing=crops.get(split, centred)) for split in SPLITS}
 
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Flip; the framing of each photo was drawn when it was read."""
@@ -92,7 +93,7 @@ class ImageFolder(ImageData):
             log.warning("%dx%d files, enlarged to %d: %.2g times the pixels", height, width, side, times)
         return side, self.framing or ("resize" if small else USUAL_FRAMING)
 
-    def _given(self, root: Path, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
+    def _given(self, root: Folder, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
         """All photos, their labels, and the split that the folders define."""
         splits = SPLITS if tests and class_folders(root / "test") else SPLITS[:2]
         paths: list[str] = []
@@ -108,7 +109,7 @@ class ImageFolder(ImageData):
             indices["test"] = indices["val"]
         return paths, torch.cat(labels), indices
 
-    def _find(self, folder: Path, *, first: bool) -> tuple[list[str], Tensor]:
+    def _find(self, folder: Folder, *, first: bool) -> tuple[list[str], Tensor]:
         """Photos and their labels; the ``first`` folder defines the classes."""
         found = files_of_classes(folder, SUFFIXES)
         paths, targets = flat(folder, found, SUFFIXES, "photo")

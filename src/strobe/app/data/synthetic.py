@@ -16,6 +16,7 @@ from rasterio.transform import Affine
 from rich.console import Console
 from rich.progress import track
 
+from strobe.app.data.folders import Folder
 from strobe.errors import DataError
 from strobe.process.locks import locked
 
@@ -243,6 +244,8 @@ def generate(root: Path, *, tiles_per_class: int = 60, seed: int = 42) -> Path:
     return root
 
 
-def is_generated(root: Path) -> bool:
+def is_generated(root: Folder) -> bool:
     """Whether ``root``, or the folder above it, is marked as generated."""
+    if not isinstance(root, Path):
+        return any(folder.files((MARKER.lower(),), below=False) for folder in (root, root.parent))
     return any((folder / MARKER).is_file() for folder in (root, root.parent))

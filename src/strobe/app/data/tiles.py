@@ -1,18 +1,21 @@
 """Data sets of GeoTIFF tiles in class folders, in EuroSAT's form."""
 
 from abc import abstractmethod
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import tifffile
 import torch
 from torch import Tensor
 
 from strobe.app.data.augment import dihedral
-from strobe.app.data.base import ImageData, split_classes
-from strobe.app.data.folders import class_folders, files_in, flat
+from strobe.app.data.base import ImageData, split_classes, table
+from strobe.app.data.folders import Folder, class_folders, files_in, flat
 from strobe.app.loaders.base import unreadable
-from strobe.app.loaders.sources import MOST_PIXELS, TOO_LARGE, PathTable, TileSource
+from strobe.app.loaders.sources import MOST_PIXELS, TOO_LARGE, TileSource
+from strobe.app.storage.objects import part
 from strobe.errors import ConfigError, DataError
 
 GENERATED = "generated sample data"
@@ -40,7 +43,7 @@ class Tiles(ImageData):
         self.bands: Any = bands if isinstance(bands, str) else tuple(bands)
 
     @abstractmethod
-    def folder(self) -> Path:
+    def folder(self) -> Folder:
         """The folder with the class folders; raises a :class:`DataError` if it is missing."""
 
     def sources(self) -> dict[str, TileSource]:
@@ -49,15 +52,16 @@ class Tiles(ImageData):
         found = {name: files_in(folder / name, SUFFIXES) for name in class_folders(folder)}
         paths, targets = flat(folder, found, SUFFIXES, "tile")
         self.classes = tuple(found)
-        shape = _shape(paths[0])
+        names, objects = table(folder, paths)
+        first = None if objects is None else objects.fetch(paths[:1], np.zeros(1, dtype=np.int64))
+        shape = _shape(paths[0], part(first, 0))
         self.channel_bands = self._channel_bands(shape[0], paths[0])
         bands = list(self.channel_bands)
         self.mean = torch.tensor(MEAN)[bands] / self.full_scale
         self.std = torch.tensor(STD)[bands] / self.full_scale
         indices = split_classes(folder, self.classes, targets.tolist(), "tile", self)
-        table = PathTable(paths)
         return {
-            split: TileSource(table, targets, chosen, shape, self.channel_bands, self.full_scale)
+            split: TileSource(names, targets, chosen, shape, self.channel_bands, self.full_scale, objects=objects)
             for split, chosen in indices.items()
         }
 
@@ -85,21 +89,21 @@ class Tiles(ImageData):
         return bands
 
 
-def tile_roots(root: Path) -> list[Path]:
+def tile_roots(root: Folder) -> list[Folder]:
     """``root``, or those folders one level below it, that hold ``<Class>/*.tif``."""
 
-    def holds_tiles(folder: Path) -> bool:
+    def holds_tiles(folder: Folder) -> bool:
         return any(files_in(folder / name, SUFFIXES) for name in class_folders(folder))
 
-    if not root.is_dir():
+    if isinstance(root, Path) and not root.is_dir():
         return []
     return [root] if holds_tiles(root) else [f for name in class_folders(root) if holds_tiles(f := root / name)]
 
 
-def _shape(path: str) -> tuple[int, int, int]:
+def _shape(path: str, content: bytes | None) -> tuple[int, int, int]:
     """Bands, height and width of one tile."""
     try:
-        with tifffile.TiffFile(path) as tile:
+        with tifffile.TiffFile(path if content is None else BytesIO(content)) as tile:
             page = tile.pages.first
             if page.imagelength * page.imagewidth > MOST_PIXELS:
                 raise ValueError(TOO_LARGE)

@@ -50,12 +50,12 @@ class SpdlEngine:
 class ThreadLoader:
     """Batches made by the engine's threads, or by the training thread if there are none."""
 
-    def __init__(self, engine: SpdlEngine, dataset: WholeBatches, batch_sampler: ShardedBatches, pinned: bool) -> None:
+    def __init__(self, engine: Any, dataset: WholeBatches, batch_sampler: ShardedBatches, pinned: bool) -> None:
         self.dataset = dataset
         self.batch_sampler = batch_sampler
         self.num_workers = engine.num_workers
         self.prefetch_factor: int | None = engine.prefetch_factor if self.num_workers else None
-        self.ordered = engine.ordered
+        self.ordered = getattr(engine, "ordered", True)
         self.pinned = pinned
 
     def __len__(self) -> int:

@@ -48,6 +48,9 @@ class TorchEngine:
         """Batches of ``dataset``; the workers' seeds derive from ``seed``, each different."""
         pin = device.type == "cuda" if self.pin_memory is None else self.pin_memory
         read_pinned(dataset, pin and device.type == "cuda" and not self.num_workers)  # else DataLoader's thread copies
+        options = self.worker_options
+        if options and getattr(getattr(dataset, "source", None), "objects", None) is not None:
+            options = {"multiprocessing_context": "spawn", **{key: kept for key, kept in options.items() if kept}}
         return LazyLoader(
             WholeBatches(dataset),
             batch_sampler=batches,
@@ -55,7 +58,7 @@ class TorchEngine:
             num_workers=self.num_workers,
             pin_memory=pin,
             generator=torch.Generator().manual_seed(seed + batches.rank),
-            **self.worker_options,
+            **options,
         )
 
 

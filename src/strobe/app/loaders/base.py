@@ -11,6 +11,7 @@ from torch.utils.data import Dataset, default_collate
 
 from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.sources import TileSource
+from strobe.app.storage.objects import part
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
 
@@ -87,10 +88,14 @@ class FileLoader(Loader[Source]):
     def read(self, path: str, *args: Any, **kwargs: Any) -> Any:
         """Pixels of one file; any exception means that it cannot be read."""
 
-    def pixels(self, path: str, *how: Any) -> Any:
-        """Like :meth:`read`; raises a :class:`DataError` that names a file that cannot be read."""
+    def of_bytes(self, path: str, content: bytes, *how: Any) -> Any:
+        """Pixels of a file's content; only of a loader that also reads from storage (``objects: true`` in its YAML)."""
+        raise NotImplementedError
+
+    def pixels(self, path: str, *how: Any, content: bytes | None = None) -> Any:
+        """As :meth:`read` or, of what storage gave, :meth:`of_bytes`; a :class:`DataError` names an unreadable file."""
         try:
-            return self.read(path, *how)
+            return self.read(path, *how) if content is None else self.of_bytes(path, content, *how)
         except DataError:
             raise
         except Exception as error:
@@ -118,7 +123,15 @@ class TileData(LoadedData):
         self.labels = source.labels
 
     def __getitem__(self, index: int) -> Batch:
-        pixels = torch.from_numpy(self.loader.pixels(self.source.path(index), self.source))
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Batch]:
+        """One item a tile."""
+        contents = self.source.fetch(self.source.indices[list(indices)])
+        return [self._item(index, part(contents, place)) for place, index in enumerate(indices)]
+
+    def _item(self, index: int, content: bytes | None) -> Batch:
+        pixels = torch.from_numpy(self.loader.pixels(self.source.path(index), self.source, content=content))
         return self.loader.scaled(pixels, self.source.full_scale), self.labels[index]
 
 

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.app.native import photos as native_photos
 from strobe.app.native import tiles as native_tiles
 from strobe.app.native.build import load
+from strobe.app.storage.objects import Contents, part
 from strobe.callbacks.spans import span
 
 _log = logging.getLogger(__name__)
@@ -79,17 +81,20 @@ class NativeTiles(BatchData):
         files = source.indices[list(indices)]
         pixels = self.buffers.take((count, len(source.bands), *source.shape[1:]), torch.uint16)
         number = self.loader.threads or threads()
-        with span("read+decode", count):
-            unread = native_tiles.read_tiles(
-                pixels, source.paths, files, bands=source.bands, shape=source.shape, threads=number
-            )
+        contents = source.fetch(files)
+        form: dict[str, Any] = {"bands": source.bands, "shape": source.shape, "threads": number}
+        with span("read+decode" if contents is None else "decode", count):
+            if contents is None:
+                unread = native_tiles.read_tiles(pixels, source.paths, files, **form)
+            else:
+                unread = native_tiles.decode_tiles(pixels, contents.data, contents.ends, **form)
         for place in unread.nonzero().flatten().tolist():
-            path = source.paths[int(files[place])]
-            pixels[place] = self.loader.by_another(path, self._other, _OTHER_TILES)
+            path, content = source.paths[int(files[place])], part(contents, place)
+            pixels[place] = self.loader.by_another(path, partial(self._other, content=content), _OTHER_TILES)
         return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
 
-    def _other(self, path: str) -> Tensor:
-        return torch.from_numpy(self.others.pixels(path, self.source))
+    def _other(self, path: str, content: bytes | None) -> Tensor:
+        return torch.from_numpy(self.others.pixels(path, self.source, content=content))
 
 
 class NativePhotos(BatchData):
@@ -117,22 +122,30 @@ class NativePhotos(BatchData):
         epoch = getattr(indices, "epoch", 0)
         pixels = self.buffers.take((count, 3, size, size), torch.uint8)
         number = self.loader.threads or threads()
-        with span("read+decode", count):
-            boxes = torch.from_numpy(self._boxes(places.numpy(), files, epoch, number))
-            unread = native_photos.read_photos(
-                pixels, source.paths, files, boxes, scaled=self.loader.dct_scaling, threads=number
-            )
+        contents = source.fetch(files)
+        how: dict[str, Any] = {"scaled": self.loader.dct_scaling, "threads": number}
+        with span("read+decode" if contents is None else "decode", count):
+            boxes = torch.from_numpy(self._boxes(places.numpy(), files, epoch, number, contents))
+            if contents is None:
+                unread = native_photos.read_photos(pixels, source.paths, files, boxes, **how)
+            else:
+                unread = native_photos.decode_photos(pixels, contents.data, contents.ends, boxes, **how)
         for place in unread.nonzero().flatten().tolist():
-            pixels[place] = self._other(int(files[place]), epoch)
+            pixels[place] = self._other(int(files[place]), epoch, part(contents, place))
         return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
 
-    def _boxes(self, places: NDArray[np.int64], files: Tensor, epoch: int, number: int) -> Boxes:
+    def _boxes(
+        self, places: NDArray[np.int64], files: Tensor, epoch: int, number: int, contents: Contents | None
+    ) -> Boxes:
         """The box (N, 4) of each photo; an impossible one for photos that Pillow reads."""
         known = self.sizes.numpy()
         sizes = known[places].astype(np.int64)
         unknown = (sizes == 0).any(axis=1)  # any: another process may have written a height but not yet the width
         if unknown.any():
-            found = native_photos.measure_photos(self.source.paths, files[unknown], threads=number).numpy()
+            if contents is None:
+                found = native_photos.measure_photos(self.source.paths, files[unknown], threads=number).numpy()
+            else:
+                found = native_photos.measure_contents(contents.data, contents.ends, threads=number).numpy()[unknown]
             fits = (found > 0) & (found.prod(axis=1, keepdims=True) <= MOST_PIXELS)  # to others Pillow says why not
             sizes[unknown] = known[places[unknown]] = np.where(fits, found, -1)
         sizes = np.maximum(sizes, 0)
@@ -140,7 +153,9 @@ class NativePhotos(BatchData):
         boxes[sizes[:, 0] == 0] = 0
         return boxes
 
-    def _other(self, photo: int, epoch: int) -> Any:
+    def _other(self, photo: int, epoch: int, content: bytes | None) -> Any:
         frame, size = framed(self.source, photo, epoch), self.source.framing.size
         path = self.source.paths[photo]
-        return self.loader.by_another(path, lambda path: self.others.pixels(path, frame, size), _OTHER_PHOTOS)
+        return self.loader.by_another(
+            path, lambda path: self.others.pixels(path, frame, size, content=content), _OTHER_PHOTOS
+        )

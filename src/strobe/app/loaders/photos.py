@@ -13,6 +13,7 @@ from torch import Tensor
 
 from strobe.app.loaders.base import Batch, BatchData, FileLoader
 from strobe.app.loaders.sources import MOST_PIXELS, TOO_LARGE, PhotoSource
+from strobe.app.storage.objects import part
 from strobe.callbacks.spans import span
 
 FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP")  # recognised by content, whatever the file's name
@@ -43,6 +44,10 @@ class PhotoLoader(FileLoader[PhotoSource]):
         """Colours (3, size, size) uint8 of one file."""
         with span("read", 1):
             content = Path(path).read_bytes()
+        return self.of_bytes(path, content, frame, size)
+
+    def of_bytes(self, path: str, content: bytes, frame: Frame, size: int) -> Tensor:
+        """Colours (3, size, size) uint8 of a file's content."""
         with span("decode", 1), opened(content) as photo:
             part = self.decode(content, frame, size)
             return by_pillow(photo, frame, size) if part is None else part
@@ -63,10 +68,12 @@ class PhotoData(BatchData):
         source, size = self.source, self.source.framing.size
         photos = source.indices[list(indices)]
         epoch = getattr(indices, "epoch", 0)
+        contents = source.fetch(photos)
         pixels = self.buffers.take((len(photos), 3, size, size), torch.uint8)
         for place, photo in enumerate(photos.tolist()):
             frame = framed(source, photo, epoch)
-            pixels[place] = self.loader.pixels(source.paths[photo], frame, size)
+            content = part(contents, place)
+            pixels[place] = self.loader.pixels(source.paths[photo], frame, size, content=content)
         return self.loader.scaled(pixels, source.full_scale, len(photos)), source.targets[photos]
 
 

@@ -4,13 +4,17 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from io import BytesIO
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from strobe.app.loaders.crop_policy import CropPolicy
+from strobe.app.storage.folder import Objects
+from strobe.app.storage.objects import Contents
+from strobe.callbacks.spans import span
 from strobe.errors import DataError
 
 MOST_ASKED = 32  # photos, for their size
@@ -61,6 +65,10 @@ class Source(ABC):
     def stored_size(self) -> tuple[int, int]:
         """Height and width of a typical image, as stored."""
 
+    def given_size(self) -> tuple[int, int]:
+        """Height and width of each image as the network gets it."""
+        return self.stored_size()
+
 
 @dataclass(frozen=True)
 class FileSource(Source):
@@ -69,6 +77,15 @@ class FileSource(Source):
     paths: PathTable  # M, of the whole set
     targets: Tensor
     indices: Tensor
+    objects: Objects | None = field(default=None, kw_only=True)  # where the paths are addresses in storage
+
+    def fetch(self, files: Tensor, *, cached: bool = True) -> Contents | None:
+        """The contents of these files (N,) of the set, all asked for at once; None where they lie on the disk."""
+        if self.objects is None:
+            return None
+        numbers = files.numpy()
+        with span("fetch", len(numbers)):
+            return self.objects.fetch([self.paths[number] for number in numbers.tolist()], numbers, cached=cached)
 
     def path(self, index: int) -> str:
         """The file of the split's image ``index``."""
@@ -110,6 +127,10 @@ class PhotoSource(FileSource):
     framing: CropPolicy
     full_scale: float = 255.0
 
+    def given_size(self) -> tuple[int, int]:
+        """Height and width of the squares."""
+        return self.framing.size, self.framing.size
+
     def stored_size(self) -> tuple[int, int]:
         """The median size of a sample of the photos, from their headers.
 
@@ -119,10 +140,12 @@ class PhotoSource(FileSource):
         from PIL import Image
 
         sizes = []
-        for path in map(self.path, range(0, len(self), -(-len(self) // MOST_ASKED))):
+        files = self.indices[:: -(-len(self) // MOST_ASKED)]
+        contents = self.fetch(files)
+        for place, file in enumerate(files.tolist()):
             with (
                 suppress(OSError, Image.DecompressionBombError, Image.DecompressionBombWarning),
-                Image.open(path) as photo,
+                Image.open(self.paths[file] if contents is None else BytesIO(contents[place])) as photo,
             ):
                 sizes.append((photo.height, photo.width))
         if not sizes:

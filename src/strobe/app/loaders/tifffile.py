@@ -23,8 +23,12 @@ class TifffileLoader(TileLoader):
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
         """Pixels (bands, H, W) of one file."""
         with span("read", 1):
-            content = BytesIO(Path(path).read_bytes())
-        with span("decode", 1), tifffile.TiffFile(content) as tile:
+            content = Path(path).read_bytes()
+        return self.of_bytes(path, content, source)
+
+    def of_bytes(self, path: str, content: bytes, source: TileSource) -> NDArray[np.uint16]:
+        """Pixels (bands, H, W) of a file's content."""
+        with span("decode", 1), tifffile.TiffFile(BytesIO(content)) as tile:
             planar = check_header(path, tile, source)
             return select_bands(tile.asarray(maxworkers=1), source, planar=planar)
 

@@ -1,4 +1,4 @@
-"""The LightningModule: a resnet18 that classifies images, its optimizer, schedule and metrics."""
+"""The LightningModule: a network that classifies images, its optimizer, schedule and metrics."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.Ada
 
 
 class ImageClassifier(LightningModule):
-    """Cross-entropy over ``classes``; see ``ModelConfig`` for the other arguments.
+    """Cross-entropy over ``classes``; see ``ModelConfig`` for the other arguments. ``image_size``: height and width.
 
     Logs ``<stage>/loss`` and ``<stage>/accuracy`` per epoch for train, val and test, ``train/step_loss`` per step, and
     each class's accuracy in the test; :attr:`confusion_counts` then holds the counts.
@@ -34,7 +34,6 @@ class ImageClassifier(LightningModule):
         classes: Sequence[str],
         channels: int,
         batch_size: int,
-        stem: str,
         weights: str | None,
         channels_last: bool,
         compile: bool,
@@ -47,12 +46,14 @@ class ImageClassifier(LightningModule):
         scheduler: str,
         lr_scaling: str,
         lr_batch_size: int,
+        stem: str = "imagenet",
+        image_size: tuple[int, int] | None = None,
     ) -> None:
         super().__init__()
         self.save_hyperparameters()
         self.classes = tuple(classes)
         self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
-        self.network: Any = self.build_network(channels=channels, classes=len(classes), stem=stem, weights=weights)
+        self.network = self.build_network(channels=channels, classes=len(classes), stem=stem, weights=weights)
         self.network.to(memory_format=self.memory_format)
         if compile:
             self.network.compile()
@@ -62,13 +63,14 @@ class ImageClassifier(LightningModule):
         self.confusion = MulticlassConfusionMatrix(len(classes), validate_args=False)
 
     def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> nn.Module:
-        """The network, whose first convolution is ``conv1``: images (N, C, H, W) to logits (N, classes)."""
+        """The network: images (N, C, H, W) to logits (N, classes)."""
         network: nn.Module = build_resnet18(channels=channels, classes=classes, stem=stem, weights=weights)
         return network
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits (N, classes) of standardised images (N, C, H, W)."""
-        logits: Tensor = self.network(images.to(self.network.conv1.weight.dtype, memory_format=self.memory_format))
+        weight = next(self.network.parameters())
+        logits: Tensor = self.network(images.to(weight.dtype, memory_format=self.memory_format))
         return logits
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:

@@ -24,7 +24,7 @@ namespace strobe {
 
 using Bytes = std::span<const uint8_t>;  // a file or a part of it
 
-// Paths in one buffer: `ends[i]` is where path i ends in `text`. `holds` must be true of i before it is asked for.
+// Paths, or whole files, in one buffer: `ends[i]` is where path i ends in `text`. `holds` must be true of i before it is asked for.
 struct Paths {
   std::span<const uint8_t> text;
   std::span<const int64_t> ends;
@@ -33,6 +33,11 @@ struct Paths {
     if (file < 0 || static_cast<uint64_t>(file) >= ends.size()) return false;
     const int64_t start = begin(file), end = ends[file];
     return 0 <= start && start <= end && static_cast<uint64_t>(end) <= text.size();
+  }
+
+  // What lies at that place, where these are no paths but contents of files.
+  Bytes part(int64_t file) const {
+    return text.subspan(static_cast<size_t>(begin(file)), static_cast<size_t>(ends[file] - begin(file)));
   }
 
   // The path, ended by a zero; false when it is too long or has a zero inside.

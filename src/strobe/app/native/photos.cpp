@@ -62,6 +62,12 @@ Tensor decode_crop_jpegs(Tensor out, std::vector<Tensor> data, Tensor boxes, boo
   return squares(out, boxes, count, scaled, threads, [&](int64_t i) { return photos[i]; });
 }
 
+Tensor decode_photos(Tensor out, Tensor data, Tensor ends, Tensor boxes, bool scaled, int64_t threads) {
+  const Paths contents = checked_contents(data, ends);
+  const auto count = static_cast<int64_t>(contents.ends.size());
+  return squares(out, boxes, count, scaled, threads, [&](int64_t i) { return contents.part(i); });
+}
+
 // By the beginning of the file, or by all of it where that is not enough.
 Size measure(const Paths& paths, int64_t number) {
   Size size{};
@@ -78,19 +84,35 @@ Size measure(const Paths& paths, int64_t number) {
   return size;
 }
 
+// Of `count` photos, whose size `size(i)` gives.
+template <class Measure>
+Tensor sizes_of(const Tensor& like, int64_t count, int64_t threads, Measure&& size) {
+  check_threads(threads);
+  Tensor sizes = torch::stable::new_empty(like, {count, 2}, ScalarType::Long);
+  auto* const found = static_cast<int64_t*>(sizes.mutable_data_ptr());
+  parallel(count, threads, [&](int64_t i) noexcept {
+    const Size one = size(i);
+    found[2 * i] = one.height;
+    found[2 * i + 1] = one.width;
+  });
+  return sizes;
+}
+
 Tensor measure_photos(Tensor text, Tensor ends, Tensor files, int64_t threads) {
   const Paths paths = checked_paths(text, ends);
   const auto wanted = checked_files(files, paths);
-  check_threads(threads);
-  const auto count = static_cast<int64_t>(wanted.size());
-  Tensor sizes = torch::stable::new_empty(files, {count, 2}, ScalarType::Long);
-  auto* const found = static_cast<int64_t*>(sizes.mutable_data_ptr());
-  parallel(count, threads, [&](int64_t i) noexcept {
-    const Size size = measure(paths, wanted[i]);
-    found[2 * i] = size.height;
-    found[2 * i + 1] = size.width;
+  return sizes_of(files, static_cast<int64_t>(wanted.size()), threads, [&](int64_t i) {
+    return measure(paths, wanted[i]);
   });
-  return sizes;
+}
+
+Tensor measure_contents(Tensor data, Tensor ends, int64_t threads) {
+  const Paths contents = checked_contents(data, ends);
+  return sizes_of(ends, static_cast<int64_t>(contents.ends.size()), threads, [&](int64_t i) {
+    Size size{};
+    measure_jpeg(contents.part(i), size);
+    return size;
+  });
 }
 
 Tensor read_photos(
@@ -106,6 +128,8 @@ Tensor read_photos(
 STABLE_TORCH_LIBRARY_FRAGMENT(strobe, m) {
   m.def("decode_crop_jpeg(Tensor data, int top, int left, int height, int width) -> Tensor");
   m.def("decode_crop_jpegs(Tensor(a!) out, Tensor[] data, Tensor boxes, bool scaled, int threads) -> Tensor");
+  m.def("decode_photos(Tensor(a!) out, Tensor data, Tensor ends, Tensor boxes, bool scaled, int threads) -> Tensor");
+  m.def("measure_contents(Tensor data, Tensor ends, int threads) -> Tensor");
   m.def("measure_photos(Tensor text, Tensor ends, Tensor files, int threads) -> Tensor");
   m.def(
       "read_photos(Tensor(a!) out, Tensor text, Tensor ends, Tensor files, Tensor boxes, bool scaled, int threads) "
@@ -115,6 +139,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(strobe, m) {
 STABLE_TORCH_LIBRARY_IMPL(strobe, CPU, m) {
   m.impl("decode_crop_jpeg", TORCH_BOX(&decode_crop_jpeg));
   m.impl("decode_crop_jpegs", TORCH_BOX(&decode_crop_jpegs));
+  m.impl("decode_photos", TORCH_BOX(&decode_photos));
+  m.impl("measure_contents", TORCH_BOX(&measure_contents));
   m.impl("measure_photos", TORCH_BOX(&measure_photos));
   m.impl("read_photos", TORCH_BOX(&read_photos));
 }

@@ -31,6 +31,8 @@ LIBRARY = Library(
     fakes=(
         ("strobe::decode_crop_jpeg", _crop),
         ("strobe::decode_crop_jpegs", _statuses),
+        ("strobe::decode_photos", _statuses),
+        ("strobe::measure_contents", lambda _data, ends, _threads: ends.new_empty((*ends.shape, 2))),
         ("strobe::measure_photos", _sizes),
         ("strobe::read_photos", _statuses),
     ),
@@ -71,6 +73,18 @@ def measure_photos(paths: Paths, files: Tensor, *, threads: int) -> Tensor:
     """
     sizes: Tensor = operators(LIBRARY).measure_photos(*tensors(paths), files, threads)
     return sizes
+
+
+def measure_contents(data: Tensor, ends: Tensor, *, threads: int) -> Tensor:
+    """As :func:`measure_photos`, of contents as :func:`decode_photos` takes them."""
+    sizes: Tensor = operators(LIBRARY).measure_contents(data, ends, threads)
+    return sizes
+
+
+def decode_photos(out: Tensor, data: Tensor, ends: Tensor, boxes: Tensor, *, scaled: bool, threads: int) -> Tensor:
+    """As :func:`read_photos`, of the contents of N files: ``data`` (B,) uint8, where file i ends at ``ends`` (N,)."""
+    status: Tensor = operators(LIBRARY).decode_photos(out, data, ends, boxes, scaled, threads)
+    return status
 
 
 def read_photos(out: Tensor, paths: Paths, files: Tensor, boxes: Tensor, *, scaled: bool, threads: int) -> Tensor:

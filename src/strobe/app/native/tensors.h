@@ -35,6 +35,13 @@ inline Paths checked_paths(const Tensor& text, const Tensor& ends) {
   return {numbers<uint8_t>(text), numbers<int64_t>(ends)};
 }
 
+// Whole files, one behind the other.
+inline Paths checked_contents(const Tensor& data, const Tensor& ends) {
+  const Paths contents = checked_paths(data, ends);
+  for (size_t i = 0; i < contents.ends.size(); ++i) STD_TORCH_CHECK(contents.holds(static_cast<int64_t>(i)), "end ", i);
+  return contents;
+}
+
 // The files' numbers, each of which `paths` holds.
 inline std::span<const int64_t> checked_files(const Tensor& files, const Paths& paths) {
   check(files, ScalarType::Long, 1, "files");

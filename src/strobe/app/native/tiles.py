@@ -18,15 +18,15 @@ class Paths(Protocol):
     ends: NDArray[np.int64]  # (M,): where each path ends in it
 
 
-def _statuses(_out: Tensor, _text: Tensor, _ends: Tensor, files: Tensor, *_: object) -> Tensor:
-    return files.new_empty(files.shape, dtype=torch.uint8)
+def _statuses(out: Tensor, *_: object) -> Tensor:
+    return out.new_empty(out.shape[:1], dtype=torch.uint8)
 
 
 LIBRARY = Library(
     "tiles",
     ("tiles.cpp", "tiff.cpp", "pool.cpp"),
     serves="loader=native for tiles",
-    fakes=(("strobe::read_tiles", _statuses),),
+    fakes=(("strobe::read_tiles", _statuses), ("strobe::decode_tiles", _statuses)),
 )
 
 
@@ -59,6 +59,14 @@ def read_tiles(
         DataError: the operators cannot be compiled; says what to install.
     """
     status: Tensor = operators(LIBRARY).read_tiles(out, *tensors(paths), files, bands, shape, threads)
+    return status
+
+
+def decode_tiles(
+    out: Tensor, data: Tensor, ends: Tensor, *, bands: Sequence[int], shape: Sequence[int], threads: int
+) -> Tensor:
+    """As :func:`read_tiles`, of the contents of N files: ``data`` (B,) uint8, where file i ends at ``ends`` (N,)."""
+    status: Tensor = operators(LIBRARY).decode_tiles(out, data, ends, bands, shape, threads)
     return status
 
 

@@ -20,11 +20,12 @@ from hydra.core.hydra_config import HydraConfig
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig
 from rich.console import Console
+from torch import nn
 
 from strobe.app.build.checkpoint import (
-    MEGABYTES,
     best_of,
     find_checkpoint,
+    megabytes,
     require_fitting,
     tidy,
     unkept,
@@ -81,7 +82,7 @@ def run(cfg: DictConfig) -> None:
             if asked.number is not None:  # which ended loader workers, or another rank, before this process
                 run.end("interrupted", AskedToEnd(asked.number))
                 sys.exit(128 + asked.number)
-            known = explained(error, run_dir, cfg)
+            known = explained(error, run_dir, cfg, run.parts.model if run.parts else None)
             run.end("failed", known)
             if known is error:
                 raise
@@ -90,14 +91,16 @@ def run(cfg: DictConfig) -> None:
         asked.check()
 
 
-def explained(error: Exception, run_dir: Path | None = None, cfg: DictConfig | None = None) -> Exception:
+def explained(
+    error: Exception, run_dir: Path | None = None, cfg: DictConfig | None = None, model: nn.Module | None = None
+) -> Exception:
     """An error of Lightning, of loader processes or of the disk as one that says what to do; any other as it is."""
     if (lacking := missing_metric(error, cfg)) is not None:
         return lacking
     if isinstance(error, MisconfigurationException):
         return ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}")
     if isinstance(error, OSError) and error.errno in FULL and run_dir is not None and cfg is not None:
-        return DataError(f"The disk is full: {_no_space(run_dir, cfg)}")
+        return DataError(f"The disk is full: {_no_space(run_dir, cfg, model)}")
     if run_dir is not None and (failed := what_failed(run_dir, error)) and "rank" in failed:
         return StrobeError(f"{failed['message']}. The record is in {run_dir}")
     if rank() and says_gone(error):
@@ -128,9 +131,9 @@ class Run:
         if cfg.threads is not None:
             torch.set_num_threads(cfg.threads)
         lightning.seed_everything(cfg.seed, workers=True, verbose=False)
-        if shutil.disk_usage(self.run_dir).free < 1e6 * MEGABYTES[wanted(cfg)]:
-            raise _no_space(self.run_dir, cfg)
+        self._require_room()
         self.parts = parts = build(cfg, self.run_dir)
+        self._require_room(parts.model)
         checkpoint = find_checkpoint(cfg.ckpt_path, self.run_dir)
         if checkpoint is not None:
             require_fitting(checkpoint, parts.model)
@@ -166,6 +169,10 @@ class Run:
             self.requests.check()
             self._keep_metrics()
         write_held(parts.trainer, but=unkept(self.seconds))
+
+    def _require_room(self, model: nn.Module | None = None) -> None:
+        if shutil.disk_usage(self.run_dir).free < 1e6 * megabytes(self.cfg, model):
+            raise _no_space(self.run_dir, self.cfg, model)
 
     def _keep_metrics(self) -> None:
         assert self.parts is not None
@@ -240,10 +247,11 @@ class Run:
             summary["ceilings"] = summary["ceilings"] or blank("measuring was interrupted")
 
 
-def _no_space(run_dir: Path, cfg: DictConfig) -> DataError:
+def _no_space(run_dir: Path, cfg: DictConfig, model: nn.Module | None) -> DataError:
     free = shutil.disk_usage(run_dir).free
     return DataError(
-        f"hydra.run.dir={run_dir} has {free / 1e6:,.0f} MB free, and a run needs about {MEGABYTES[wanted(cfg)]} MB; "
+        f"hydra.run.dir={run_dir} has {free / 1e6:,.0f} MB free, and a run needs about "
+        f"{megabytes(cfg, model):,.0f} MB; "
         "free some space, write elsewhere with hydra.run.dir=FOLDER, or write no checkpoints with checkpoint.save=none"
     )
 

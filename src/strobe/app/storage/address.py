@@ -1,0 +1,22 @@
+"""Addresses such as ``s3://bucket/prefix``. Imports no torch and no client."""
+
+from strobe.errors import ConfigError
+
+SCHEMES = ("s3", "gs", "az", "abfs", "http", "https")
+
+
+def is_remote(root: str) -> bool:
+    """Whether a root is an address and no folder of this machine."""
+    return "://" in root
+
+
+def check_address(key: str, address: str) -> None:
+    """Raise a :class:`ConfigError` for an address that cannot be used; one that holds a password is not repeated."""
+    scheme, _, rest = address.partition("://")
+    if "@" in rest or "?" in rest:
+        raise ConfigError(
+            f"{key} holds a password or a signature, which would end in records; give the bare address, and the "
+            "credentials in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        )
+    if scheme not in SCHEMES or not rest.strip("/"):
+        raise ConfigError(f"{key}={address} is not an address of storage; give one such as s3://BUCKET/FOLDER")

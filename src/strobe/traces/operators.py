@@ -1,0 +1,125 @@
+"""Operators and kernels of traces, as torch's ``key_averages()`` counts them; times in microseconds."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from strobe.diagnose.trace import uses_tensor_cores
+from strobe.records.columns import ANNOTATION, CALL, KERNEL, NONE, ON_DEVICE, OPERATOR, STEP, Floats, Ints
+from strobe.traces.rank import COMMUNICATION, RankTrace
+
+
+@dataclass
+class Operator:
+    """Calls of one name; ``device``: what they themselves started there; ``shapes``: calls by shapes of the inputs."""
+
+    name: str
+    is_range: bool = False
+    calls: int = 0
+    own: float = 0.0
+    total: float = 0.0
+    device: float = 0.0
+    shapes: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass
+class Kernel:
+    """Runs of one name on a device; ``kind``: computing, communication or copies; ``by``: operators that started it."""
+
+    name: str
+    kind: str
+    tensor_cores: bool
+    calls: int = 0
+    total: float = 0.0
+    longest: float = 0.0
+    occupied: float = 0.0  # sum of time by estimated occupancy
+    by: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def occupancy(self) -> float | None:
+        """The mean estimated occupancy, a share; None where it is not known."""
+        return self.occupied / self.total / 100 if self.occupied and self.total else None
+
+
+def operators(ranks: Iterable[RankTrace]) -> list[Operator]:
+    """Operators and ranges of all ranks, most own time first; on a device's trace most own time there."""
+    found: dict[tuple[str, bool], Operator] = {}
+    for rank in ranks:
+        at = rank.columns
+        _, own = rank.nest
+        places = at.of(OPERATOR, ANNOTATION)
+        device = np.bincount(started(rank)[0], started(rank)[1], len(at.start)) if rank.device is not None else own * 0
+        for key, inside in _groups(at.name[places] * 2 + (at.kind[places] == ANNOTATION)).items():
+            chosen = places[inside]
+            name, is_range = at.names.texts[key // 2], bool(key % 2)
+            row = found.setdefault((name, is_range), Operator(name, is_range))
+            row.calls += len(chosen)
+            row.own += float(own[chosen].sum())
+            row.total += float(at.length[chosen].sum())
+            row.device += float(device[chosen].sum())
+            for shape, calls in zip(*np.unique(at.shape[chosen], return_counts=True), strict=True):
+                if shape != NONE:
+                    row.shapes[at.names.texts[shape]] += int(calls)
+    by_device = any(row.device for row in found.values())
+    return sorted(found.values(), key=lambda row: (-row.device if by_device else -row.own, -row.own, row.name))
+
+
+def kernels(ranks: Iterable[RankTrace]) -> list[Kernel]:
+    """What ran on the devices of all ranks, most time first."""
+    found: dict[str, Kernel] = {}
+    for rank in ranks:
+        at = rank.columns
+        places = at.of(*ON_DEVICE)
+        by = starters(rank)
+        for number, inside in _groups(at.name[places]).items():
+            chosen, name = places[inside], at.names.texts[number]
+            kind = (
+                "copies"
+                if at.kind[chosen[0]] != KERNEL
+                else "communication"
+                if COMMUNICATION.match(name)
+                else "computing"
+            )
+            row = found.setdefault(name, Kernel(name, kind, kind == "computing" and uses_tensor_cores(name)))
+            row.calls += len(chosen)
+            row.total += float(at.length[chosen].sum())
+            row.longest = max(row.longest, float(at.length[chosen].max()))
+            row.occupied += float((at.length[chosen] * at.extra[chosen]).sum())
+            for place in by[chosen]:
+                row.by[at.names.texts[at.name[place]] if place >= 0 else ""] += 1
+    return sorted(found.values(), key=lambda row: (-row.total, row.name))
+
+
+def starters(rank: RankTrace) -> Ints:
+    """Of every event on a device the place of the innermost operator or range that started it; -1 where unknown."""
+    at, (parent, _) = rank.columns, rank.nest
+    calls = at.of(CALL)
+    order = np.argsort(at.call[calls], kind="stable")
+    numbers, found = at.call[calls][order], np.full(len(at.start), -1, np.int64)
+    places = at.of(*ON_DEVICE)
+    if len(numbers):
+        near = np.minimum(np.searchsorted(numbers, at.call[places]), len(numbers) - 1)
+        known = (numbers[near] == at.call[places]) & (at.call[places] != NONE)
+        found[places[known]] = parent[calls[order[near[known]]]]
+    found[(found >= 0) & (at.kind[found] == STEP)] = -1
+    return found
+
+
+def started(rank: RankTrace) -> tuple[Ints, Floats]:
+    """Operators that started work on a device, and how long each piece of it took."""
+    by = starters(rank)
+    known = by >= 0
+    return by[known], rank.columns.length[known]
+
+
+def _groups(keys: NDArray[np.integer[Any]]) -> dict[int, Ints]:
+    """The places of each key."""
+    if not len(keys):
+        return {}
+    order = np.argsort(keys, kind="stable")
+    values, first = np.unique(keys[order], return_index=True)
+    return dict(zip(values.tolist(), np.split(order, first[1:]), strict=True))

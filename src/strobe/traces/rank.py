@@ -1,0 +1,271 @@
+"""One trace: its steps, where they go, and why the device idles. Times are microseconds, as in the file."""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from strobe.diagnose.trace import BLOCKING, WAITS, kind_of_copy
+from strobe.records.columns import (
+    ANNOTATION,
+    CALL,
+    COPY,
+    KERNEL,
+    LOADER,
+    MEMORY,
+    ON_DEVICE,
+    ON_HOST,
+    OPERATOR,
+    STEP,
+    Columns,
+    Floats,
+    Ints,
+    Mask,
+    read_columns,
+)
+from strobe.traces.cover import Cover, cover
+
+COMMUNICATION = re.compile(
+    r"(nccl|rccl|hccl|gloo|ucc|mpi|xccl|c10d)(::|:|Dev|Kernel|_|$)|^ncclKernel|all_?reduce|allgather", re.I
+)
+# Phases by the ranges that programs open: torch's, both Lightnings', Strobe's, and the plain words.
+PHASES: Mapping[str, re.Pattern[str]] = {
+    "data_wait": re.compile(r"enumerate\(Data(Loader|Pipe)\)#|fetch$|.*dataloader_next$|data_wait$|.*\.next_batch$"),
+    "transfer": re.compile(r"transfer$|.*batch_to_device$"),
+    "forward": re.compile(r"(.*\W)?forward(\W.*)?$|.*\.training_step$", re.IGNORECASE),
+    "backward": re.compile(r"(.*\W)?backward(\W.*)?$", re.IGNORECASE),
+    "optimizer": re.compile(r"optimizer$|Optimizer\.(step|zero_grad)#|\W*optimizer\W*$", re.IGNORECASE),
+    "callbacks": re.compile(r"callbacks$|.*\[Callback\].*"),
+}
+IDLE = ("data", "synchronisation", "launch", "queued", "unknown")
+_RESOLUTION = 1e-3  # microseconds: torch writes times to the nanosecond
+_AUTOGRAD = "autograd::engine::evaluate_function"
+
+
+@dataclass
+class RankTrace:
+    """A trace and what is read off it when asked for; ``number``: the rank it tells, or its place among the files."""
+
+    columns: Columns
+    number: int
+
+    @cached_property
+    def windows(self) -> tuple[Ints, Floats, Floats]:
+        """Number, start and end of each step; one from the first to the last event where none is marked."""
+        at = self.columns
+        places = at.of(STEP)
+        if not len(places):
+            return np.zeros(1, np.int64), np.array([0.0]), np.array([float(at.end.max())])
+        told = [at.names.texts[name].partition("#")[2] for name in at.name[places]]
+        numbers = np.array([int(text) if text.isdecimal() else place for place, text in enumerate(told)])
+        return numbers, at.start[places], at.end[places]
+
+    @property
+    def marked(self) -> bool:
+        """Whether the trace marks steps."""
+        return bool((self.columns.kind == STEP).any())
+
+    @cached_property
+    def main(self) -> int:
+        """The thread that trains: that of the steps, or else the one with most time in operators."""
+        at = self.columns
+        steps = at.of(STEP)
+        if len(steps):
+            return int(at.track[steps[0]])
+        places = at.of(OPERATOR, ANNOTATION)
+        return int(np.bincount(at.track[places], at.length[places]).argmax()) if len(places) else 0
+
+    @cached_property
+    def host(self) -> Ints:
+        """The host's ranges and memory events, in the order of time."""
+        return self.columns.of(*ON_HOST, MEMORY)
+
+    @cached_property
+    def nest(self) -> tuple[Ints, Floats]:
+        """Of every event the place of the host's range directly around it, or -1; and its time without those inside."""
+        return nested(self.columns, self.host)
+
+    @cached_property
+    def lengths(self) -> Floats:
+        """Of the steps."""
+        _, starts, ends = self.windows
+        return ends - starts
+
+    def share(self, found: Cover) -> Floats:
+        """How much of each step is covered."""
+        return found.within(*self.windows[1:])
+
+    def covered(self, mask: Mask) -> Cover:
+        """What some events cover."""
+        at = self.columns
+        return cover(at.start[mask], at.end[mask])
+
+    @cached_property
+    def phases(self) -> dict[str, Floats]:
+        """Microseconds of each phase in each step; disjoint, and with ``other`` they add up to the step.
+
+        A trace without ranges for a phase has none of it; backward is also known by autograd's own ranges.
+        """
+        at = self.columns
+        ranges = ((at.kind == ANNOTATION) | (at.kind == OPERATOR)) & (at.track == self.main)
+        found, so_far = {}, Cover(np.empty(0))
+        known = {name: self.covered(ranges & self._named(pattern.match)) for name, pattern in PHASES.items()}
+        if not len(known["backward"].edges):
+            known["backward"] = self.covered(
+                (at.kind == OPERATOR) & self._named(lambda text: text.startswith(_AUTOGRAD))
+            )
+        self.data = known["data_wait"]
+        before = np.zeros(len(self.lengths))
+        for name, one in known.items():
+            so_far = so_far | one
+            until = self.share(so_far)
+            if len(one.edges):
+                found[name] = until - before
+            before = until
+        return found | {"other": self.lengths - before}
+
+    def _named(self, test: Callable[[str], object]) -> Mask:
+        return self.columns.matching(test)[self.columns.name]
+
+    @cached_property
+    def device(self) -> int | None:
+        """The device that is busy longest; None if the trace shows none."""
+        at = self.columns
+        places = at.of(*ON_DEVICE)
+        return int(np.bincount(at.device[places], at.length[places]).argmax()) if len(places) else None
+
+    @cached_property
+    def busy(self) -> dict[str, Cover]:
+        """When the device computes, communicates, copies, and does any of it; on a CPU when operators run."""
+        at = self.columns
+        if self.device is None:
+            communicating = self._named(COMMUNICATION.match) & (at.kind != STEP) & (at.kind != MEMORY)
+            computing = (at.kind == OPERATOR) & ~communicating & ~self._named(_is_loop)
+            parts = {"computing": computing, "communication": communicating, "copies": np.zeros(len(at.kind), bool)}
+        else:
+            on_device = np.isin(at.kind, ON_DEVICE) & (at.device == self.device)
+            communicating = on_device & (at.kind == KERNEL) & self._named(COMMUNICATION.match)
+            copying = on_device & (at.kind != KERNEL)
+            parts = {
+                "computing": on_device & ~communicating & ~copying,
+                "communication": communicating,
+                "copies": copying,
+            }
+        found = {name: self.covered(mask) for name, mask in parts.items()}
+        return found | {"any": found["computing"] | found["communication"] | found["copies"]}
+
+    @cached_property
+    def uses(self) -> dict[str, Floats]:
+        """Microseconds of each step: ``computing``, ``communication`` and ``copies`` alone, idle by cause; they add up.
+
+        Idle by cause: the host waits for ``data``; it has just waited for the device (``synchronisation``); it has not
+        launched the next work yet (``launch``); the work was ``queued`` and did not start; or that is ``unknown``.
+        """
+        busy = self.busy
+        computing, communicating = busy["computing"], busy["communication"]
+        found = {"computing": self.share(computing)}
+        found["communication"] = self.share(computing | communicating) - found["computing"]
+        found["copies"] = self.share(busy["any"]) - found["computing"] - found["communication"]
+        for cause, idle in self.idle.items():
+            found[cause] = self.share(idle)
+        return found
+
+    @cached_property
+    def idle(self) -> dict[str, Cover]:
+        """When nothing is done, by cause."""
+        _ = self.phases
+        _, starts, ends = self.windows
+        gaps = self.busy["any"].gaps(float(starts.min()), float(ends.max()))
+        waiting, rest = gaps & self.data, gaps - self.data
+        if self.device is None:
+            return {"data": waiting, "unknown": rest}
+        kinds = self._why(rest)
+        return {"data": waiting} | {
+            cause: Cover(np.column_stack([rest.starts[kinds == n], rest.ends[kinds == n]]).ravel())
+            for n, cause in enumerate(IDLE)
+            if n
+        }
+
+    def _why(self, gaps: Cover) -> Ints:
+        """The place in ``IDLE`` for each gap, by what ends it."""
+        at = self.columns
+        work = at.of(*ON_DEVICE)
+        work = work[at.device[work] == self.device]
+        calls = at.of(CALL)
+        launches = dict(zip(at.call[calls].tolist(), at.start[calls].tolist(), strict=True))
+        next_ = np.searchsorted(at.start[work], gaps.ends - 1e-3)
+        known = next_ < len(work)
+        launched = np.array(
+            [launches.get(int(at.call[work[n]]), np.nan) if k else np.nan for n, k in zip(next_, known, strict=True)]
+        )
+        pageable = {
+            int(at.call[place]) for place in at.of(COPY) if kind_of_copy(at.names.texts[at.name[place]]) == BLOCKING
+        }
+        blocking = self._named(WAITS.fullmatch)[calls] | np.isin(at.call[calls], list(pageable))
+        ended = np.sort(at.end[calls[blocking]])
+        last = np.searchsorted(ended, gaps.ends, "right") - 1
+        waited = (last >= 0) & (np.append(ended, -np.inf)[last] > gaps.starts)
+        return np.select([~np.isfinite(launched), launched <= gaps.starts, waited], [4, 3, 1], 2)
+
+    @cached_property
+    def threads(self) -> dict[str, Floats]:
+        """Microseconds of each step in which each of the host's threads, and each loader's process, is at work."""
+        at, found = self.columns, {}
+        for track in np.unique(at.track[at.of(OPERATOR, LOADER)]):
+            process, thread = at.tracks[track]
+            kind = (at.kind == OPERATOR) | (at.kind == LOADER)
+            name = "training thread" if track == self.main else f"{at.processes.get(process, process)}, thread {thread}"
+            found[name] = self.share(self.covered(kind & (at.track == track) & ~self._named(_is_loop)))
+        return found
+
+
+def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
+    """Traces by rank; where two tell the same rank, or one tells none, they are numbered by their place.
+
+    Raises:
+        TraceError: One shows nothing.
+    """
+    found = [read_columns(path) for path in paths]
+    told = [columns.rank for columns in found]
+    if None in told or len({*told}) < len(told):
+        return [RankTrace(columns, place) for place, columns in enumerate(found)]
+    return sorted((RankTrace(columns, columns.rank or 0) for columns in found), key=lambda rank: rank.number)
+
+
+def _is_loop(text: str) -> bool:
+    """Whether an operator is a range around others, which does not compute itself."""
+    return bool(PHASES["data_wait"].match(text) or text.startswith("Optimizer."))
+
+
+def nested(at: Columns, places: Ints) -> tuple[Ints, Floats]:
+    """The place of the range directly around each of these events, or -1; and their lengths without those inside.
+
+    As torch does it, a range that ends after the one around it lies beside it.
+    """
+    parent, own = np.full(len(at.start), -1, np.int64), at.length.copy()
+    tracks = at.track[places]
+    order = places[np.lexsort((-at.length[places], at.start[places], tracks))]
+    parents, inside = [0] * len(order), np.zeros(len(order))
+    starts, ends, on = at.start[order].tolist(), at.end[order].tolist(), at.track[order].tolist()
+    holds = (at.kind[order] != MEMORY).tolist()
+    stack: list[int] = []
+    track = -1
+    for place, start in enumerate(starts):
+        if on[place] != track:
+            track = on[place]
+            stack.clear()
+        end = ends[place]
+        while stack and (start >= ends[stack[-1]] or end > ends[stack[-1]]):
+            stack.pop()
+        parents[place] = stack[-1] if stack else -1
+        if holds[place]:
+            stack.append(place)
+    up = np.array(parents, np.int64)
+    has = up >= 0
+    np.add.at(inside, up[has], at.length[order][has])
+    parent[order[has]] = order[up[has]]
+    own[order] -= inside
+    return parent, own

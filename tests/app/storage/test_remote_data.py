@@ -1,0 +1,110 @@
+"""Data in storage is the data on the disk: the same pixels, order, splits and weights."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from strobe.errors import DataError
+from support.composing import composed_data
+from support.files import plant
+from support.interruptions import before_each_step, raising
+from support.photo_files import photograph, save
+from support.pipeline_parts import batches, dataset, loader, source
+from support.runs import ALL, CHECKPOINTS, Train
+from support.stored import LOADERS, below, remote, stored
+
+TILES = "tiles/seed42-10"
+SHORTLY = ("loader=native", "trainer.max_epochs=2", "trainer.limit_train_batches=3", CHECKPOINTS, ALL)
+
+
+@pytest.mark.parametrize(("form", "name"), LOADERS, ids="-".join)
+def test_pixels_are_those_of_the_files(form: str, name: str, storage: str, tmp_path: Path) -> None:
+    here = dataset(form, name, tmp_path)
+    there = remote(form, name, source(form, tmp_path), below(stored(storage, tmp_path, form), storage))
+    expected = list(loader("torch", here, batches(), 0))
+    for engine, workers in (("torch", 0), ("litdata", 2)):
+        found = list(loader(engine, there, batches(), workers))
+        for (pixels, labels), (wanted, classes) in zip(found, expected, strict=True):
+            assert labels.tolist() == classes.tolist()
+            assert pixels.dtype == wanted.dtype
+            assert torch.equal(pixels.float(), wanted.float()), engine
+
+
+@pytest.mark.parametrize(("form", "name"), [("tiles", "native"), ("photos", "native"), ("photos", "pil")])
+def test_an_unreadable_object_is_named(form: str, name: str, storage: str, tmp_path: Path) -> None:
+    files = source(form, tmp_path, bad=7)
+    folder = below(stored(storage, tmp_path, f"bad-{form}"), storage)
+    with pytest.raises(DataError, match=rf"^s3://strobe/bad-{form}/{form}_7\.\w+ cannot be read as a") as caught:
+        list(loader("litdata", remote(form, name, files, folder), batches(), 2))
+    assert "\n" not in str(caught.value)
+
+
+def test_workers_that_are_processes_read_too_and_open_their_own_connections(storage: str, tmp_path: Path) -> None:
+    files = source("tiles", tmp_path)
+    there = remote("tiles", "tifffile", files, below(stored(storage, tmp_path, "spawned"), storage))
+    assert [len(labels) for _, labels in loader("torch", there, batches(), 1, persistent_workers=False)] == [4, 4, 3]
+    assert pickle.loads(pickle.dumps(there)).source.objects.storage._open is None
+    forked = loader("torch", there, batches(), 1, persistent_workers=False, multiprocessing_context="fork")
+    with pytest.raises(DataError, match=r"cannot be read in a forked process.*engine\.multiprocessing_context=spawn"):
+        list(forked)
+
+
+@pytest.fixture(scope="module")
+def tiles_there(storage: str, sample_root: Path) -> tuple[str, ...]:
+    """Overrides for ten tiles a class in storage, in a folder one level below the root."""
+    root = stored(storage, sample_root / TILES, "set/EuroSAT_MS").rpartition("/")[0]
+    return "data=eurosat", f"data.root={root}", f"data.endpoint={storage}"
+
+
+def weights(directory: Path) -> dict[str, Tensor]:
+    """What a run ended with."""
+    state: dict[str, Tensor] = torch.load(directory / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    return state
+
+
+def test_a_run_from_storage_ends_as_one_from_the_disk_and_resumes_with_other_workers(
+    train: Train, sample_root: Path, tiles_there: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = train(*SHORTLY, "data=eurosat", f"data.root={sample_root / TILES}", name="disk")
+    assert disk.code == 0, disk.output
+    cached = (*SHORTLY, *tiles_there, "engine=litdata", f"data.cache={tmp_path / 'cache'}")
+    whole = train(*cached, name="whole")
+    assert whole.code == 0, whole.output
+    end = DataError("the end")
+    with monkeypatch.context() as patch:  # within the second epoch
+        before_each_step(patch, lambda model, _: model.trainer.global_step == 4 and raising(end))
+        assert train(*cached, name="half").code == 1
+    rest = train(*cached, "engine.num_workers=1", f"ckpt_path={tmp_path}/half/checkpoints/last.ckpt", name="rest")
+    assert rest.code == 0, rest.output
+    expected = weights(disk.directory)
+    for ended in (whole, rest):
+        found = weights(ended.directory)
+        assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
+    for path in whole.directory.rglob("*"):
+        assert not path.is_file() or b"not-a-secret" not in path.read_bytes(), path
+
+
+def test_photos_are_found_as_on_the_disk(storage: str, tmp_path: Path) -> None:
+    for number, name in enumerate(
+        ("b/2.jpg", "b/deep/1.JPG", "b/3.png", "a/x.jpg", "a/.y.jpg", "a/z.jpeg", ".c/1.jpg")
+    ):
+        for split in ("train", "val"):
+            plant(tmp_path, {f"{split}/{name}": b""})
+            save(tmp_path / split / name, photograph(40, 50, number))
+    root = stored(storage, tmp_path, "imagenet")
+    given = ("data=image_folder", "loader=native", "data.size=16", "data.framing=random_crop")
+    here: Any = composed_data(*given, f"data.root={tmp_path}")
+    there: Any = composed_data(*given, f"data.root={root}", f"data.endpoint={storage}")
+    for data in (here, there):
+        data.setup()
+    assert here.classes == there.classes == ("a", "b")
+    for split, files in here.found.items():
+        paths = [path.removeprefix(f"{tmp_path}/") for path in files.paths]
+        assert [path.removeprefix(f"{root}/") for path in there.found[split].paths] == paths
+        assert there.found[split].indices.tolist() == files.indices.tolist()
+        for (pixels, _), (wanted, _) in zip(there.batches(split, 2), here.batches(split, 2), strict=True):
+            assert torch.equal(pixels, wanted)

@@ -1,0 +1,37 @@
+"""What lies in the tests' storage, and the loaders that read from it."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from strobe.app.loaders.base import LoadedData
+from strobe.app.loaders.sources import PathTable
+from strobe.app.storage.folder import RemoteFolder, remote_folder
+from strobe.app.storage.objects import Storage
+from strobe.app.storage.serving import BUCKET, upload
+from support.photo_files import CHOICES, made
+
+LOADERS = [(form, name) for name, choice in CHOICES.items() if choice.get("objects") for form in choice.reads]
+
+
+def stored(endpoint: str, folder: Path, prefix: str) -> str:
+    """Put all files below a folder into the storage; their root there."""
+    files = {f"{prefix}/{path.relative_to(folder)}": path for path in folder.rglob("*") if path.is_file()}
+    upload(endpoint, files)
+    return f"s3://{BUCKET}/{prefix}"
+
+
+def below(root: str, endpoint: str, **options: Any) -> RemoteFolder:
+    """A root, listed."""
+    return remote_folder(Storage(root, endpoint=endpoint, **options))
+
+
+def from_storage(source: Any, folder: RemoteFolder) -> Any:
+    """A source of files, as it is when these lie in storage directly below ``folder``."""
+    addresses = [f"{folder}/{Path(path).name}" for path in source.paths]
+    return replace(source, paths=PathTable(addresses), objects=folder.objects(addresses))
+
+
+def remote(form: str, name: str, source: Any, folder: RemoteFolder, **options: Any) -> LoadedData:
+    """The data set of a loader that reads ``source`` from storage."""
+    return made(name, from_storage(source, folder), Path("nowhere"), **options)
