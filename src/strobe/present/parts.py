@@ -203,7 +203,16 @@ class Cards:
     cards: Sequence[Mapping[str, Any]]
 
 
-Part = Table | Paragraph | Heading | Facts | Command | Chart | Keys | Block | Rows | Files | Pre | Errors | Cards
+@dataclass(frozen=True)
+class Flame:
+    """Flame graphs, of which one is shown; each with ``title``, ``total``, ``boxes``, ``lanes`` and ``names``."""
+
+    flame: Sequence[Mapping[str, Any]]
+
+
+Part = (
+    Table | Paragraph | Heading | Facts | Command | Chart | Keys | Block | Rows | Files | Pre | Errors | Cards | Flame
+)
 
 
 @dataclass(frozen=True)

@@ -59,9 +59,10 @@ class Columns:
     """The ranges of a trace, in the order of the file, and its memory events, which have no length.
 
     ``start`` and ``length`` are microseconds, from the first event on; ``origin`` is that one's time in the file.
-    ``name`` and ``shape`` are numbers in ``names``, ``track`` in ``tracks`` (process, thread or stream);
-    ``call`` ties a call to what it started on a device. ``size`` are bytes of copies, and of memory that was taken or
-    given back; ``extra`` is a kernel's estimated occupancy in percent, or the bytes held after a memory event.
+    ``name`` and ``shape`` are numbers in ``names``, ``track`` in ``tracks`` (process, thread or stream). ``device`` is
+    -1 for memory of the host. ``call`` ties a call to what it started on a device. ``size`` are bytes of copies, and
+    of memory that was taken or given back; ``extra`` is a kernel's estimated occupancy in percent, or the bytes held
+    after a memory event.
     ``fault``: why the file could not be read to its end.
     """
 
@@ -88,7 +89,7 @@ class Columns:
         places = np.flatnonzero(np.isin(self.kind, kinds))
         return places[np.argsort(self.start[places], kind="stable")]
 
-    @property
+    @cached_property
     def end(self) -> Floats:
         """When each event ends."""
         return self.start + self.length
@@ -155,14 +156,14 @@ def columns_of(events: Iterable[Event], path: Path, said: Trace) -> Columns:
             del starts[len(lengths) :]
             continue
         shape = args.get(_SHAPES[0]) or args.get(_SHAPES[1]) if kind == OPERATOR else None
-        number, device = args.get("correlation", NONE), args.get("device", 0)
+        memory = kind == MEMORY
+        number, device = args.get("correlation", NONE), args.get("Device Id" if memory else "device", 0)
         kinds.append(kind)
         names_.append(names(str(name)))
         tracks_.append(track)
         shapes.append(names(str(shape)) if shape else NONE)
         calls.append(number if isinstance(number, int) and abs(number) < 1 << 62 else NONE)
-        devices.append(device if isinstance(device, int) and 0 <= device < 1 << 15 else 0)
-        memory = kind == MEMORY
+        devices.append(device if isinstance(device, int) and -1 <= device < 1 << 15 else 0)
         sizes.append(_number(args.get("Bytes" if memory else "bytes")) if args else 0.0)
         extra = args.get("Total Allocated" if memory else "est. achieved occupancy %") if args else None
         extras.append(_number(extra))

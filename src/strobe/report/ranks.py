@@ -49,12 +49,12 @@ def _heat(record: Record, shown: list[str], own: dict[str, float]) -> list[Part]
     for rank, values in zip(names, rows, strict=False):
         if rank not in shown or not isinstance(values, list) or len(values) != len(steps) or not steps:
             continue
-        shades = [_shade(as_number(value)) for value in values]
+        shades = [shade_of(as_number(value)) for value in values]
         said = f"rank {rank}: {' '.join(map(str, shades))} tenths longer than the mean rank"
         lines.append(
             Line(
                 Text(f"Rank {rank}", "b"),
-                svg(ROW, said, _cells(shades, steps)),
+                svg(ROW, said, cells(shades, steps)),
                 Text(duration(own[rank]), "b", small=["own work"]),
             )
         )
@@ -63,26 +63,32 @@ def _heat(record: Record, shown: list[str], own: dict[str, float]) -> list[Part]
     marks = sorted({0, len(steps) // 2, len(steps) - 1})
     places = [(0.0 if mark == 0 else (mark + 0.5) / len(steps), steps[mark]) for mark in marks]
     axis = svg(20, "", [label(place, 15, f"{step:,}", "axis", anchor_at(place)) for place, step in places])
-    keys = [Key(f"key heat-{shade}", _name(shade)) for shade in range(SHADES)]
-    return [Rows(lines, axis, "step"), Keys(keys)]
+    return [Rows(lines, axis, "step"), shades_told()]
 
 
-def _cells(shades: list[int], steps: list[int]) -> list[str]:
+def shades_told() -> Keys:
+    """What the shades mean."""
+    return Keys([Key(f"key heat-{shade}", name_of_shade(shade)) for shade in range(SHADES)])
+
+
+def cells(shades: list[int], steps: list[int]) -> list[str]:
     """Boxes side by side; neighbours of one shade are one box."""
     drawn, start = [], 0
     for shade, same in groupby(shades):
         end = start + len(list(same))
-        title = f"from step {steps[start]:,}: {_name(shade)}"
+        title = f"from step {steps[start]:,}: {name_of_shade(shade)}"
         drawn.append(rect(start / len(shades), 2, (end - start) / len(shades), ROW - 4, f"heat-{shade}", title))
         start = end
     return list(drawn)
 
 
-def _shade(share: float | None) -> int:
+def shade_of(share: float | None) -> int:
+    """The shade for a multiple of the mean rank's time."""
     return min(SHADES - 1, max(0, math.floor(((share or 1.0) - 1) / SHADE + 0.5)))
 
 
-def _name(shade: int) -> str:
+def name_of_shade(shade: int) -> str:
+    """What a shade means."""
     if not shade:
         return "as the mean rank, or faster"
     return f"{percent(shade * SHADE)} longer" + " or more" * (shade == SHADES - 1)

@@ -1,0 +1,205 @@
+"""Parts of a page of traces: steps, what the device does and why it idles, flame graphs, memory, ranks side by side."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from strobe.present.charts.curve import curve
+from strobe.present.charts.rows import ROW, Segment, Stack, stacks
+from strobe.present.charts.svg import anchor_at, label, svg
+from strobe.present.format import cut, duration, percent, size, times
+from strobe.present.parts import Block, Chart, Flame, Heading, Key, Keys, Line, Part, Rows, Section, Table, Text, note
+from strobe.records.columns import Floats
+from strobe.report.ranks import cells, shade_of, shades_told
+from strobe.traces.compared import compared, hidden, mean_of
+from strobe.traces.flame import in_time, merged
+from strobe.traces.memory import memory
+from strobe.traces.rank import RankTrace
+from strobe.traces.slowest import slowest
+
+MOST_STEPS = 16
+CSS = {
+    "computing": "forward",
+    "communication": "callbacks",
+    "copies": "transfer",
+    "data": "data_wait",
+    "synchronisation": "s9",
+    "launch": "s7",
+    "queued": "idle",
+    "unknown": "other",
+}
+WHY = {
+    "data": "the host waits for data",
+    "synchronisation": "the host has just waited for the device, and has queued nothing",
+    "launch": "the host is still launching",
+    "queued": "the work is queued but does not start: it waits for another stream, or for its launch to arrive",
+    "unknown": "the trace does not tell why",
+}
+OUTSIDE = "in no operator: Python, or code that leaves no marks"  # what is unknown on a CPU
+
+
+def steps(rank: RankTrace, *, several: bool) -> Section:
+    """Where each step goes by phase, and what was different in the slowest ones."""
+    numbers, _, _ = rank.windows
+    shown = np.arange(len(numbers))
+    if len(shown) > MOST_STEPS:
+        shown = np.sort(np.argsort(-rank.lengths, kind="stable")[:MOST_STEPS])
+    phases = rank.phases
+    parts: list[Part] = []
+    if len(phases) > 1:
+        parts.append(_stacks(rank, shown, {name: (values, name) for name, values in phases.items()}))
+    about = (
+        f"Host time of {'rank ' + str(rank.number) + ' by ' if several else ''}phase, as far as the trace names phases."
+    )
+    if len(phases) == 1:
+        about = "The trace names no phases (forward, backward, optimizer, loading)."
+    if len(shown) < len(numbers):
+        about += f" The {len(shown)} slowest of {len(numbers):,} steps."
+    found = slowest(rank)
+    if found:
+        typical = float(np.median(rank.lengths))
+        rows = [
+            (
+                f"{slow.number:,}",
+                duration(slow.length / 1e6),
+                times(slow.length / typical),
+                ", ".join(f"{cut(name, 60)} {duration(more / 1e6)}" for name, more in slow.more) or "nothing by itself",
+            )
+            for slow in found
+        ]
+        parts += [
+            Heading("The slowest steps"),
+            Table(("Step", "#Took", "#Of the median", "More than in the median step"), rows),
+        ]
+    return Section("steps", "Steps", about, parts or note("There is one step, and it has no named parts."))
+
+
+def device(rank: RankTrace) -> Section:
+    """What the device does in each step, and why it idles; on a CPU what the threads do."""
+    shown = np.arange(len(rank.lengths))
+    if len(shown) > MOST_STEPS:
+        shown = np.sort(np.argsort(-rank.lengths, kind="stable")[:MOST_STEPS])
+    used = {name: (values, CSS[name]) for name, values in rank.uses.items() if values.any()}
+    parts: list[Part] = [_stacks(rank, shown, used)]
+    length = mean_of(rank.lengths) or 1.0
+    rows = [
+        (
+            name.capitalize(),
+            duration(mean_of(values)),
+            percent(mean_of(values) / length),
+            f"Idle: {WHY[name]}" if name in WHY else "",
+        )
+        for name, (values, _) in used.items()
+    ]
+    parts.append(Table(("What", "#A step", "#Share", ""), rows))
+    if rank.device is None:
+        threads = [(name, percent(mean_of(values) / length)) for name, values in rank.threads.items()]
+        parts += [Heading("Threads at work"), Table(("Thread", "#In operators"), threads)]
+        parts += note("Threads that an operator starts inside itself (OpenMP, oneDNN) leave no marks in a trace.")
+    title = "Device" if rank.device is not None else "Threads"
+    about = "A piece of time that several of these share counts as computing, then as communication."
+    return Section("device", title, about, parts)
+
+
+def _stacks(rank: RankTrace, shown: Any, values: dict[str, tuple[Floats, str]]) -> Part:
+    numbers, _, _ = rank.windows
+    rows = []
+    for place in shown:
+        parts = [
+            Segment(name.replace("_", " "), css, max(0.0, float(each[place])) / 1e6)
+            for name, (each, css) in values.items()
+        ]
+        rows.append(Stack(f"{numbers[place]:,}" if rank.marked else "all", f"step {numbers[place]}", parts))
+    return Block(
+        [stacks(rows, "a step"), Keys([Key(f"key {css}", name.replace("_", " ")) for name, (_, css) in values.items()])]
+    )
+
+
+def flames(ranks: Sequence[RankTrace]) -> Section:
+    """What calls what: merged over the first rank's trace, and the median and the slowest step in the order of time."""
+    first = ranks[0]
+    order, graphs = np.argsort(first.lengths, kind="stable"), merged(first)
+    for title, place in {"The median step": order[len(order) // 2], "The slowest step": order[-1]}.items():
+        if len(order) > 1 or title.startswith("The slowest"):
+            graphs.append(in_time(first, int(place), f"{title}, {first.windows[0][place]}, in time"))
+    for rank in ranks[1:]:
+        middle = int(np.argsort(rank.lengths, kind="stable")[len(rank.lengths) // 2])
+        graphs.append(in_time(rank, middle, f"Rank {rank.number}, step {rank.windows[0][middle]}, in time"))
+    shown = [graph for graph in graphs if graph.boxes]
+    data = [
+        {
+            "title": f"{graph.title[:1].upper()}{graph.title[1:]}",
+            "total": round(graph.total, 1),
+            "names": list(graph.names),
+            "lanes": graph.lanes,
+            "boxes": [(depth, round(start, 1), round(length, 1), name) for depth, start, length, name in graph.boxes],
+        }
+        for graph in shown
+    ]
+    about = (
+        "A box is as wide as it takes time; below it is what it calls. Those of the same callers are one, or stand in "
+    )
+    about += "the order of time. Click, or move with the arrow keys and press Enter, to zoom; Escape shows all."
+    left = sum(graph.left_out for graph in shown)
+    parts: list[Part] = [Flame(data), *note(f"{left:,} of the smallest boxes are left out." if left else "")]
+    return Section("flame", "Flame graph", about, parts if shown else [], wide=True)
+
+
+def memory_held(rank: RankTrace) -> Section:
+    """Memory over time, and the largest allocations by operator."""
+    parts: list[Part] = []
+    for held in memory(rank):
+        peak = float(held.held.max())
+        said = f"Held on {held.device}: at most {size(peak)}"
+        parts.append(Chart(curve(said, list(held.times / 1e6), list(held.held), size), said))
+        rows = [(name, size(most), f"{count:,}", size(total)) for name, most, count, total in held.largest]
+        parts.append(Table(("Operator", "#Largest piece", "#Pieces", "#In all"), rows))
+    about = f"What torch's allocators held, of rank {rank.number}; pieces by the innermost operator that took them."
+    told = note("The trace does not record memory; profile(..., profile_memory=True) does.")
+    return Section("memory", "Memory", about if parts else "", parts or told)
+
+
+def side_by_side(ranks: Sequence[RankTrace]) -> Section:
+    """What each rank does in a mean step, and which one works longer than the others; nothing for one rank."""
+    if len(ranks) < 2:
+        return Section("ranks", "Ranks", "", [])
+    found = compared(ranks)
+    rows, lines = [], []
+    steps = [int(step) for step in found.steps]
+    for rank, work, relative in zip(ranks, found.work, found.relative, strict=True):
+        length, overlap = mean_of(rank.lengths), hidden(rank)
+        waits = mean_of(rank.phases["data_wait"]) if "data_wait" in rank.phases else 0.0
+        rows.append(
+            (
+                Text(f"{rank.number}", small=[cut(rank.columns.path.name, 60)]),
+                duration(length),
+                duration(mean_of(work)),
+                duration(mean_of(rank.uses["computing"])),
+                duration(mean_of(rank.uses["communication"])),
+                "-" if overlap is None else percent(overlap),
+                duration(waits),
+            )
+        )
+        if steps:
+            shades = [shade_of(float(share)) for share in relative]
+            said = f"rank {rank.number}: {' '.join(map(str, shades))} tenths longer than the mean rank"
+            figure = Text(duration(mean_of(work)), "b", small=["work"])
+            lines.append(Line(Text(f"Rank {rank.number}", "b"), svg(ROW, said, cells(shades, steps)), figure))
+    parts: list[Part] = []
+    if steps:
+        marks = sorted({0, len(steps) // 2, len(steps) - 1})
+        places = [(0.0 if mark == 0 else (mark + 0.5) / len(steps), steps[mark]) for mark in marks]
+        axis = svg(20, "", [label(place, 15, f"{step:,}", "axis", anchor_at(place)) for place, step in places])
+        parts = [Rows(lines, axis, "step"), shades_told()]
+    heads = ("Rank", "#Step", "#Work", "#Computing", "#Exposed communication", "#Hidden", "#Waits for data")
+    parts.append(Table(heads, rows))
+    about = (
+        "Work is a step without communication that nothing hides; hidden is the share of communication during which "
+    )
+    about += "the rank computes. "
+    skew = f"In a mean step the slowest rank works {times(found.skew)} as long as the mean rank." if steps else ""
+    told = [rank for rank in ranks if rank.columns.rank is None]
+    parts += note("The traces have no steps of the same number." if not steps else "")
+    parts += note("The traces do not tell their ranks: they are numbered in the order of the files." if told else "")
+    return Section("ranks", "Ranks", about + skew, parts)
