@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning
 from hydra.core.hydra_config import HydraConfig
@@ -19,6 +19,7 @@ from strobe.app.build.pictures import Pictures
 from strobe.app.build.trainer import build_trainer
 from strobe.app.config.checks import CHECKPOINTS, check_single
 from strobe.app.data.base import ImageData
+from strobe.app.engines.resident import ResidentEngine
 from strobe.app.model.classifier import ImageClassifier
 from strobe.callbacks import Journal, ProgressBar, StepRecorder, TraceProfiler
 from strobe.errors import ConfigError, StrobeError
@@ -65,7 +66,10 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     data.prepare_data()
     data.setup()
     check_single(cfg, getattr(data, "size", None))
-    return Parts(data, build_model(cfg, data), trainer)
+    model = build_model(cfg, data)
+    if isinstance(engine := cast(Any, data.engine), ResidentEngine):
+        engine.dry_step = getattr(model, "dry_step", None)  # of a model of the user's own
+    return Parts(data, model, trainer)
 
 
 def build_model(cfg: DictConfig, data: ImageData) -> ImageClassifier:
