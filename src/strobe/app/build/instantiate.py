@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import lightning
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from hydra.types import RunMode
@@ -41,6 +42,7 @@ class Parts:
 def build(cfg: DictConfig, run_dir: Path) -> Parts:
     """Everything for one run that writes into ``run_dir``; finds the data, or downloads it if asked to."""
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    torch.set_float32_matmul_precision(cfg.matmul_precision)
     folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"  # TensorBoard's lies beside the traces
     callbacks = _callbacks(cfg, run_dir, checkpoints(cfg, run_dir / CHECKPOINTS))
     # Without a callback that writes them, the user's own perhaps, Lightning would write some.
