@@ -1,8 +1,9 @@
 """The columns of ``steps.csv``. Imports nothing."""
 
-PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")  # add up to the step
+# They add up to the step. Earlier records have in `transfer` what the hooks around it do, which is `prepare`.
+PHASES = ("data_wait", "transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
-DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")  # seconds of a GPU, after ``device_``
+DEVICE = ("total", "transfer", "prepare", "forward", "backward", "optimizer", "idle")  # of a GPU, after ``device_``
 CPU = tuple(f"cpu_{phase}" for phase in PHASES)  # core-seconds of the training process, of some steps only
 MAIN = tuple(f"main_{phase}" for phase in PHASES)  # of these, the thread that trains
 COLLECTING = "garbage_collection"  # seconds of a step, within its phases other than callbacks

@@ -17,7 +17,7 @@ from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Te
 from strobe.records.run import Alternative, Record, as_number, rate_of
 from strobe.report.wording import ceiling_rates, entries, lowest, phase_of, share_of_ceiling, unit_of
 
-DEVICE = ("transfer", "forward", "backward", "optimizer", "idle")
+DEVICE = ("transfer", "prepare", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
 _NOTABLE = 0.001  # share of a step from which on a callback is always listed
 _BETWEEN = dict.fromkeys(("between", "other"), "epoch ends and the like")
