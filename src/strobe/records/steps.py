@@ -29,7 +29,8 @@ FAR = 2.0  # times as long as a typical step
 def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "images") -> dict[str, Any]:
     """The entries of ``summary.json`` that come from ``steps.csv``; see docs/runs.md.
 
-    Profiled steps and the first ``WARMUP_STEPS`` are in neither rate nor phases. Phases are means, which add up
+    Profiled steps, the first ``WARMUP_STEPS``, and later ones in which torch.compile compiled, unless these are most,
+    are in neither rate nor phases. Phases are means, which add up
     to the step; ``images_per_second`` is the median over steps, with a 95% interval, or over blocks of ``ASYNC_BLOCK``
     steps if the ``device`` is no CPU and its own time was not measured. ``unit`` says what rates count: ``samples``, as
     the caller calls them, or ``steps`` where a batch did not tell its size.
@@ -38,11 +39,16 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
 
     rows = read_rows(path)
     counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
+    settled = [row for row in counted if not row.get("compiled")]
+    recompiled = len(counted) - len(settled)
+    if recompiled < len(settled):  # otherwise compiling is how it trains
+        counted = settled
     if not _has_images(counted):
         samples, counted = "steps", [row | {"images": 1.0} for row in counted]
     profiled = sum(1 for row in rows if row["profiled"])
     return {
         "steps": {"measured": len(counted), "profiled": profiled, "skipped": len(rows) - len(counted) - profiled},
+        "recompiled": recompiled,
         "unit": samples,
         "images_per_second": recorded(
             series(rates) if (rates := _rates(counted, 1 if device == "cpu" else ASYNC_BLOCK)) else None
