@@ -7,8 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from strobe.app.data.base import ImageData
-from strobe.app.engines.sampler import Indices, ShardedBatches
+from strobe.app.engines.sampler import ShardedBatches
 from strobe.app.loaders.base import LoadedData
 from strobe.app.loaders.packing import MappedImages
 from strobe.app.loaders.sources import FileSource
@@ -75,10 +78,10 @@ def _read(dataset: LoadedData, files: Sequence[int], seconds: float) -> dict[int
 
 def _files(order: ShardedBatches, rows: Sequence[Mapping[str, float]], batches: int) -> Iterator[int]:
     """The images of the batches of these steps."""
-    epochs: dict[int, list[Indices]] = {}
+    epochs: dict[int, NDArray[np.int64]] = {}
     for row in rows:
         epoch = int(row["epoch"])
         if epoch not in epochs:
             order.sampler.set_epoch(epoch)
-            epochs[epoch] = list(order)
-        yield from epochs[epoch][int(row["step"]) % batches]
+            epochs[epoch] = order.sampler.order()
+        yield from order.batch(epochs[epoch], int(row["step"]) % batches, epoch)
