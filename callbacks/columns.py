@@ -1,15 +1,17 @@
 """The columns of ``steps.csv``. Imports nothing."""
 
-PHASES = ("data_wait", "transfer", "forward", "backward", "optimizer", "callbacks", "other")  # add up to the step
+# They add up to the step. Earlier records have in `transfer` what the hooks around it do, which is `prepare`.
+PHASES = ("data_wait", "transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
-DEVICE = ("total", "transfer", "forward", "backward", "optimizer", "idle")  # seconds of a GPU, after ``device_``
+DEVICE = ("total", "transfer", "prepare", "forward", "backward", "optimizer", "idle")  # of a GPU, after ``device_``
 CPU = tuple(f"cpu_{phase}" for phase in PHASES)  # core-seconds of the training process, of some steps only
 MAIN = tuple(f"main_{phase}" for phase in PHASES)  # of these, the thread that trains
 COLLECTING = "garbage_collection"  # seconds of a step, within its phases other than callbacks
 AFTER = "after/"  # before the name of a callback or module whose hooks took seconds between a step and the next one
 MEMORY = ("memory", "workers_memory")  # bytes, of some steps only: of this process, and of its largest loader worker
 OWNED = "callbacks/"  # before the name of a callback, logger or module whose hooks took the seconds
-COLUMNS = ("step", "epoch", "images", "updates", "profiled", *MEMORY, "total", *PHASES, *GAPS, *CPU, *MAIN, COLLECTING)
+HEAD = ("step", "epoch", "images", "updates", "profiled", "compiled", *MEMORY)
+COLUMNS = (*HEAD, "total", *PHASES, *GAPS, *CPU, *MAIN, COLLECTING)
 EXPOSED = "exposed_wait"  # seconds of a step in which this rank waits for the others; on a GPU also its device's
 WAITS = tuple(f"wait_{phase}" for phase in PHASES)  # of these, in each phase
 RANKS = (EXPOSED, *WAITS, "elements", "started")  # only where there are several ranks

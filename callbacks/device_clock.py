@@ -9,7 +9,7 @@ import torch
 
 from .columns import EXPOSED
 
-DEVICE_PHASES = ("transfer", "forward", "backward", "optimizer")  # in which a step submits its work
+DEVICE_PHASES = ("transfer", "prepare", "forward", "backward", "optimizer")  # in which a step submits its work
 MOST_PENDING = 1000  # steps whose events are kept
 MOST_MARKS = 1000  # changes of phase in a step
 
@@ -25,7 +25,7 @@ class DeviceClock:
 
     An event is put into the stream where a phase begins, and is reached when all work before it is done. A phase's
     time on the device is what passes between two events. That holds the time in which the device starves within a
-    phase, because the host submits its work too slowly; `idle` is what passes outside the four phases, whether the
+    phase, because the host submits its work too slowly; `idle` is what passes outside these phases, whether the
     device still has work from there or waits for the host, as it does for data. A trace tells how busy it was.
 
     All events go into the stream of `device` that is current when the clock is made, which also begins the first step.
@@ -48,7 +48,7 @@ class DeviceClock:
         self._begin()
 
     def mark(self, phase: str | None) -> None:
-        """Work submitted from now on belongs to this phase; to no phase if it is not one of the four."""
+        """Work submitted from now on belongs to this phase; to none if it is no such phase."""
         place = _PLACE.get(phase, _IDLE) if len(self._marks) < MOST_MARKS else _IDLE
         if place != self._place and self._mark(place):
             self._place = place
@@ -86,7 +86,7 @@ class DeviceClock:
     def ready(self) -> list[dict[str, float]]:
         """Seconds of the steps that the device has completed, each returned once, in order; does not wait.
 
-        Each has `total`, the four phases and `idle`, which add up to `total`, and `exposed_wait`, within them.
+        Each has `total`, the phases and `idle`, which add up to `total`, and `exposed_wait`, within them.
         """
         while self._pending:
             is_step, marks = self._pending[0]

@@ -16,6 +16,7 @@ STEP_HOOKS = (
 )
 AROUND_BACKWARD = ("on_before_backward", "on_after_backward")
 MODULE_HOOKS = ("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_optimizer_step")
+BATCH_HOOKS = ("on_before_batch_transfer", "on_after_batch_transfer")
 BETWEEN_HOOKS = ("on_train_epoch_start", "on_train_epoch_end")
 CLIPPING, SCHEDULER = "Gradient clipping", "Learning-rate scheduler"
 _HOOK = re.compile(r"on_|(setup|teardown|state_dict|load_state_dict)$")
@@ -120,6 +121,6 @@ def idle_hooks(trainer: Any) -> set[str]:
         for hook in filter(_HOOK.match, dir(callback)):
             into = busy if _overrides(callback, [hook]) else idle
             into.add(f"[Callback]{callback.state_key}.{hook}")
-    hooks = [hook for hook in MODULE_HOOKS if not _overrides(module, [hook])]
+    hooks = [hook for hook in (*MODULE_HOOKS, *BATCH_HOOKS) if not _overrides(module, [hook])]
     hooks += ["configure_gradient_clipping"] * (not _clips(trainer))
     return idle - busy | {f"[LightningModule]{type(module).__name__}.{hook}" for hook in hooks}

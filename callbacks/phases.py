@@ -12,6 +12,7 @@ from .device_clock import DeviceClock
 from .lightnings import PassThroughProfiler, Profiler
 from .owners import (
     AROUND_BACKWARD,
+    BATCH_HOOKS,
     BETWEEN_HOOKS,
     CLIPPING,
     MODULE_HOOKS,
@@ -31,6 +32,7 @@ _OF_MODULE = {
     "on_after_backward": _AFTER_BACKWARD,
     "configure_gradient_clipping": OWNED + CLIPPING,
     "lr_scheduler_step": OWNED + SCHEDULER,
+    **dict.fromkeys(BATCH_HOOKS, "prepare"),
 }
 _NO_PHASE = nullcontext()
 
@@ -204,6 +206,8 @@ class _Actions(dict[str, str | None]):
             return OWNED + self._names.get(name, class_of(name))
         if kind == "[Strategy":
             return _OF_STRATEGY.get(hook)
+        if kind == "[LightningDataModule":
+            return "prepare" if hook in BATCH_HOOKS else None
         if kind == "[LightningModule":
             return OWNED + name if hook in (*MODULE_HOOKS, *BETWEEN_HOOKS) else _OF_MODULE.get(hook)
         if action == "optimizer_step":  # manual optimization

@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise StrobeError(
             "Lightning does not find Strobe: its entry points are not installed; install Strobe again with pip"
         )
-    told = {WANTED: "1", DIRECTORY: str(given.out.absolute()) if given.out else "", TRACE: str(int(given.trace))}
+    told = {WANTED: "1", DIRECTORY: str(given.out.absolute()) if given.out else ""}
+    told |= {TRACE: "1"} if given.trace else {}
     os.execve(sys.executable, [sys.executable, driver.__file__, *command_of(given)], os.environ | told)
 
 

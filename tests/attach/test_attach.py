@@ -16,6 +16,8 @@ from lightning.pytorch.profilers import PyTorchProfiler
 
 from strobe import Strobe
 from strobe.attach import callback, place
+from strobe.attach.entry import traces
+from strobe.attach.settings import SCHEDULE, SHORT, schedule_of, schedule_on
 from strobe.callbacks.steps import StepRecorder
 from strobe.records.run import load_record
 from support.fitting import Standstill, fit, standstill, trainer_with
@@ -251,6 +253,19 @@ def test_a_directory_that_cannot_be_made_ends_no_training(tmp_path: Path, capsys
     (tmp_path / "file").touch()
     assert fit(Strobe("file/here")).global_step == 6
     assert "Strobe stopped measuring after an error of its own (NotADirectoryError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("variable", "own"), [(None, SHORT), ("0", {}), ("1", SCHEDULE)])
+def test_a_gpu_is_traced_for_two_steps_unless_it_is_said_otherwise(
+    variable: str | None, own: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its work cannot be told from its waiting otherwise."""
+    monkeypatch.setattr(os, "environ", {} if variable is None else {"STROBE_TRACE": variable})
+    cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
+    assert schedule_on(gpu, schedule_of(traces())) == own
+    assert schedule_on(cpu, schedule_of(None)) == schedule_on(gpu, schedule_of(False)) == {}
+    assert schedule_on(cpu, schedule_of(True)) == schedule_on(gpu, schedule_of({})) == SCHEDULE
+    assert SHORT["repeat"] * SHORT["active"] == 2
 
 
 @pytest.mark.parametrize("trace", [{"warm": 1}, {"active": 0}])

@@ -3,14 +3,18 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from strobe.callbacks import StepRecorder
 from strobe.callbacks.clock import Clock
 from strobe.callbacks.device_clock import DEVICE_PHASES, DeviceClock
 from strobe.callbacks.waits import Waits
+from strobe.records.steps import read_rows
+from support.fitting import Model, fit
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
@@ -157,3 +161,19 @@ def test_the_last_local_gradient_is_marked_behind_all_work_of_the_backward_pass(
     (step,) = clock.device.finish()
     assert step["backward"] > 3 * unit
     assert step["exposed_wait"] < unit
+
+
+class Augmenting(Model):
+    """Works on a batch that has come to the GPU."""
+
+    def on_after_batch_transfer(self, batch: list[torch.Tensor], dataloader_idx: int) -> list[torch.Tensor]:
+        work(4)
+        return batch
+
+
+def test_a_transfer_is_the_copy_only(unit: float, tmp_path: Path) -> None:
+    fit(StepRecorder(tmp_path / "steps.csv"), model=Augmenting(), accelerator="gpu")
+    rows = read_rows(tmp_path / "steps.csv")
+    for row in rows[1:]:
+        assert row["device_prepare"] == pytest.approx(4 * unit, rel=0.3)
+        assert row["device_transfer"] < unit

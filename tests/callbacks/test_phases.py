@@ -128,8 +128,16 @@ class Sleepy(LightningModule):
 
         return DataLoader(Drowsy(self.naps), batch_size=2, collate_fn=collate)
 
-    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+    def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        self.naps.at("before the transfer")
+        return batch
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         self.naps.at("transfer")
+        return batch
+
+    def on_after_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        self.naps.at("after the transfer")
         return batch
 
     def on_train_batch_start(self, *_: Any) -> None:
@@ -234,7 +242,9 @@ def recorded(
 PLACES = {
     "__getitem__": "data_wait",
     "collate": "data_wait",
+    "before the transfer": "prepare",
     "transfer": "transfer",
+    "after the transfer": "prepare",
     "forward": "forward",
     "backward": "backward",
     "optimizer": "optimizer",

@@ -20,9 +20,10 @@ from strobe.attach.probing import Probe
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
 from strobe.measure.timing import Meter, Rate
+from strobe.measure.untouched import untouched
 from strobe.probe.asked import MODEL, Asked
 from strobe.probe.loader import MOST_KINDS, Kind, loading_parts, measure_loader, staying
-from strobe.probe.model import ALONE, Again, measure_model
+from strobe.probe.model import ALONE, Again, Standing, measure_model
 from support.fitting import Model, trainer_with
 
 CPU = torch.device("cpu")
@@ -195,6 +196,38 @@ def test_a_batch_of_each_shape_is_kept_and_replayed_as_often_as_it_came() -> Non
     assert sorted(len(batch) for batch in replayed) == [2] * 6 + [3] * 2
     many = [torch.zeros(size, 1) for size in range(1, 100)]
     assert len(measure_loader(many, device=CPU, seconds=0.05).kinds) == MOST_KINDS
+
+
+class Digits(Model):
+    """Notes how float32 is multiplied."""
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        seen[self].add(torch.get_float32_matmul_precision())
+        return super().training_step(batch)
+
+
+seen: dict[Model, set[str]] = {}
+
+
+def test_models_that_take_turns_each_have_the_kernels_that_they_were_made_with() -> None:
+    models = {digits: Digits() for digits in ("highest", "high")}
+    batch = torch.rand(8, 4), torch.zeros(8)
+
+    def standing(digits: str) -> Standing:
+        seen[models[digits]] = set()
+        torch.set_float32_matmul_precision(digits)
+        return Standing(
+            lambda: models[digits], lambda: trainer_with(**ALONE), batch, data=LightningDataModule()
+        ).start()
+
+    with untouched():
+        sides = [standing(digits) for digits in models]
+        for side in (*sides, *sides):
+            side.turn(0.0)
+        for side in sides:
+            side.close()
+    assert [seen.pop(model) for model in models.values()] == [{digits} for digits in models]
+    assert torch.get_float32_matmul_precision() == "highest"
 
 
 @pytest.mark.parametrize(("device", "together"), [("cpu", 1), ("meta", 8)])

@@ -70,7 +70,7 @@ def _run(chance: random.Random, number: int, overrides: dict[str, str]) -> dict[
     load = COST[overrides["loader"]] / (workers or 1) * (1 + 2 / batch)
     model = (0.04e-3 if gpu else 1.4e-3) * (1 + 6 / batch)
     wait = max(0.02e-3, load - model) if workers else load
-    parts = (wait, 0.01e-3 * gpu, model / 3, model / 2, model / 6, 0.02e-3, 0.01e-3)
+    parts = (wait, 0.01e-3 * gpu, 0.0, model / 3, model / 2, model / 6, 0.02e-3, 0.01e-3)
     step = {name: value * batch for name, value in zip(PHASES, parts, strict=True)}
     peak = 0.4e9 + 2.1e6 * batch if gpu else None
     return {

@@ -62,7 +62,7 @@ def case(
     for rank in range(ranks):
         rows[rank] = {}
         for step in range(steps):
-            each: dict[str, float] = {name: float(phases[name][rank, step]) for name in PHASES}
+            each = dict.fromkeys(PHASES, 0.0) | {name: float(values[rank, step]) for name, values in phases.items()}
             row: dict[str, Any] = {"step": step, "epoch": 0, "images": 32.0 * ranks, "profiled": 0, **each}
             row |= {"total": sum(each.values()), "exposed_wait": float(wait[rank, step])}
             row |= {f"wait_{name}": float(wait[rank, step]) * (name == "backward") for name in PHASES}

@@ -70,7 +70,7 @@ def test_rules_find_their_evidence_in_the_trace(tmp_path: Path) -> None:
     (rank,) = read_ranks([made(tmp_path / "made.json.gz", steps=8)])
     causes = [found["cause"] for found in traced_record(rank).items("findings")]
     assert "loader" in causes
-    assert places(rank)["synchronisation"] == (5520, 5610)
+    assert places(rank)["synchronisation"] == (520, 610)
     assert [slow.length for slow in slowest(rank)] == [STEP] * 3
 
 

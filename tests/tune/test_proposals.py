@@ -27,6 +27,9 @@ def offered(record: Record, over: list[str] | None = None) -> list[Proposal]:
     return list(proposals(record, over, budget=600.0, measure=lambda side, changes: None))
 
 
+ON_A_GPU = ("matmul", "benchmark")  # dimensions
+
+
 def measured(record: Record, over: list[str] | None = None, budget: float = 600.0) -> set[str]:
     """What is asked to be measured alone, where nothing makes a difference."""
     asked: set[str] = set()
@@ -143,7 +146,7 @@ def test_accumulated_gradients_change_training_too() -> None:
     assert all(proposal.images is None for proposal in offered(concluded("threads"), ["threads"]))
 
 
-@pytest.mark.parametrize("name", [name for name in OVER if name != "prefetch"])
+@pytest.mark.parametrize("name", [name for name in OVER if name not in ("prefetch", *ON_A_GPU)])
 def test_only_what_is_asked_for_and_something_of_each(name: str) -> None:
     found = [proposal for cause in CAUSES for proposal in offered(concluded(cause), [name])]
     asked = {text for cause in CAUSES for text in measured(concluded(cause), [name])}
@@ -261,6 +264,21 @@ def test_what_was_left_on_to_find_a_bug_is_measured_without_first() -> None:
 
     list(proposals(record, None, budget=600.0, measure=measure))
     assert asked[0] == ("trainer.detect_anomaly=false",)
+
+
+def test_other_kernels_are_tried_on_a_gpu_that_has_them() -> None:
+    """By the application's settings."""
+    record = concluded("nothing")
+    record.summary["accelerator"], record.config["matmul_precision"] = "cuda", "highest"
+    record.config["trainer"] |= {"benchmark": None, "deterministic": None}
+    both = {"trainer.benchmark=true", "matmul_precision=high"}
+    assert not both & measured(record)
+    record.summary["environment"]["gpu_capability"] = [8, 0]
+    assert both <= measured(record)
+    assert both & measured(record, ["matmul"]) == {"matmul_precision=high"}
+    record.summary["environment"]["gpu_capability"] = [7, 5]  # without TensorFloat-32
+    record.config["trainer"]["deterministic"] = True
+    assert not both & measured(record)
 
 
 def test_cudnn_tries_its_algorithms_only_where_it_does_not_yet() -> None:

@@ -13,7 +13,7 @@ from strobe.attach.lost_ranks import LostRanks
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
 from strobe.attach.record import asked_to_end, begin, complete, summarise, tell_verdict
-from strobe.attach.settings import keeps_its_profiler, schedule_of, settings_of, what_is_trained
+from strobe.attach.settings import keeps_its_profiler, schedule_of, schedule_on, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.owners import restore_idle, skip_idle
 from strobe.callbacks.steps import StepRecorder
@@ -43,8 +43,9 @@ class Strobe(Callback):
     Args:
         directory: Where the record goes; by default ``strobe-runs/<date>/<time>-<script>``. Where that holds one
             already, -2, -3 ... is added.
-        trace: Also record some steps with torch.profiler; a mapping changes its schedule, in steps: ``wait``,
-            ``warmup``, ``active``, ``repeat`` (0: until training ends).
+        trace: Also record some steps with torch.profiler, by default two if they are trained on a CUDA device; a
+            mapping changes its schedule, in steps: ``wait``, ``warmup``, ``active``, ``repeat`` (0: until training
+            ends).
         report: Whether to write ``report.html``.
 
     Raises:
@@ -52,7 +53,11 @@ class Strobe(Callback):
     """
 
     def __init__(
-        self, directory: str | Path | None = None, *, trace: bool | Mapping[str, int] = False, report: bool = True
+        self,
+        directory: str | Path | None = None,
+        *,
+        trace: bool | Mapping[str, int] | None = None,
+        report: bool = True,
     ) -> None:
         self.directory = None if directory is None else Path(directory)
         self.trace = schedule_of(trace)
@@ -87,7 +92,7 @@ class Strobe(Callback):
 
     def on_train_start(self, trainer: Any, *given: Any) -> None:
         """Learn of batches whose size the module tells, as ``self.log(..., batch_size=32)``."""
-        if self.trace is not None and self._parts and trainer.is_global_zero:
+        if len(self._parts) > 1 and trainer.is_global_zero:
             self._guarded(self._make_way, trainer)
         if self._parts:
             self._guarded(self._keep, trainer)
@@ -118,10 +123,10 @@ class Strobe(Callback):
         """End the record."""
         self._guarded(self._end, trainer, "teardown", pl_module, stage)
 
-    def _tracer(self, place: Path) -> TraceProfiler | None:
-        if self.trace is None:
+    def _tracer(self, trainer: Any, place: Path) -> TraceProfiler | None:
+        if not (schedule := schedule_on(trainer.strategy.root_device, self.trace)):
             return None
-        return TraceProfiler(place / "tensorboard", tables=place / "tables", loggers=False, **self.trace)  # type: ignore[arg-type]
+        return TraceProfiler(place / "tensorboard", tables=place / "tables", loggers=False, **schedule)  # type: ignore[arg-type]
 
     def _begin(self, trainer: Any) -> None:
         for part in self._parts:  # of a `fit` whose end another callback's error kept from this one
@@ -140,7 +145,7 @@ class Strobe(Callback):
         skip_idle(self, trainer)
         self._before = contention.read()
         self._recorder = StepRecorder(place / "steps.csv", loggers=False)
-        tracer = self._tracer(place) if trainer.is_global_zero else None
+        tracer = self._tracer(trainer, place) if trainer.is_global_zero else None
         self._parts = [part for part in (tracer, self._recorder) if part]
 
     def _new_place(self) -> Path:

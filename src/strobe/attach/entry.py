@@ -13,7 +13,7 @@ GROUPS = ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_fa
 
 
 def callbacks() -> list[Any]:
-    """A ``Strobe`` if the environment has STROBE=1; writes to STROBE_OUT, and traces with STROBE_TRACE=1.
+    """A ``Strobe`` if the environment has STROBE=1; writes to STROBE_OUT, and traces with STROBE_TRACE=1, not with 0.
 
     In the process of a script that is probed (``strobe probe``) its training is taken over instead.
     """
@@ -27,7 +27,7 @@ def callbacks() -> list[Any]:
     try:
         from strobe.attach.callback import Strobe
 
-        return [Strobe(os.environ.get(DIRECTORY) or None, trace=is_set(TRACE))]
+        return [Strobe(os.environ.get(DIRECTORY) or None, trace=traces())]
     except Exception as error:  # the user's training goes on without
         from strobe.attach.place import tell
 
@@ -57,6 +57,11 @@ class FabricNote:
 def fabric_callbacks() -> list[Any]:
     """A ``FabricNote`` if the environment has STROBE=1."""
     return [FabricNote()] if is_set(WANTED) else []
+
+
+def traces() -> bool | None:
+    """What the environment says of traces."""
+    return is_set(TRACE) if TRACE in os.environ else None
 
 
 def is_set(name: str) -> bool:

@@ -17,6 +17,7 @@ from strobe.probe.changes import described
 from strobe.process.output import note
 
 SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
+SHORT = {"wait": 4, "warmup": 1, "active": 2, "repeat": 1}  # on a GPU, to tell its work from its waiting for the host
 
 _LOADER = ("num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 _TRAINER = (
@@ -32,18 +33,28 @@ class Asked:
     loader: Any
     optimizers: Sequence[Any] | None  # of torch; None for all
     directory: Path | None
-    schedule: dict[str, int] | None  # of a trace
+    schedule: dict[str, int] | None  # of a trace, see `schedule_of`
     report: bool
 
 
-def schedule_of(trace: bool | Mapping[str, int]) -> dict[str, int] | None:
-    """The schedule of a trace as it is asked for, None for none; raises a ValueError for what is no schedule."""
+def schedule_of(trace: bool | Mapping[str, int] | None) -> dict[str, int] | None:
+    """The schedule of a trace as it is asked for, empty for none, None where the device decides.
+
+    Raises a ValueError for what is no schedule.
+    """
+    if trace is None:
+        return None
     given = dict(trace) if isinstance(trace, Mapping) else {}
     if unknown := given.keys() - SCHEDULE.keys():
         raise ValueError(f"trace has no key {', '.join(sorted(unknown))}; give some of {', '.join(SCHEDULE)}")
     schedule = SCHEDULE | given
     Schedule(**schedule)  # raises for numbers that are out of range
-    return schedule if trace is True or isinstance(trace, Mapping) else None
+    return schedule if trace is True or isinstance(trace, Mapping) else {}
+
+
+def schedule_on(device: torch.device, asked: dict[str, int] | None) -> dict[str, int]:
+    """The schedule as it was asked for, or else that of the device; empty for no trace."""
+    return asked if asked is not None else SHORT if device.type == "cuda" else {}
 
 
 def settings_of(trainer: Any) -> dict[str, Any]:

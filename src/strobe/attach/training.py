@@ -16,7 +16,7 @@ import torch
 from strobe.attach.place import command, new_directory, stop, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, summarise, tell_verdict
-from strobe.attach.settings import Asked, device_of, keeps_its_profiler, loading_of, what_is_loaded
+from strobe.attach.settings import Asked, device_of, keeps_its_profiler, loading_of, schedule_on, what_is_loaded
 from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Clock
 from strobe.callbacks.columns import OWNED
@@ -60,7 +60,6 @@ class Training:
         self.known = what_is_loaded(loader)
         with contextlib.suppress(Exception):
             self.known["batches_per_epoch"] = len(loader)
-        self.schedule = asked.schedule
         self.trace: LoopTrace | None = None
         self.active: Loop | None = None  # that trains now
         # Another one, until its first update shows whether it trains; or a validation within the one that does.
@@ -75,6 +74,7 @@ class Training:
         self.before = self.now = contention.read()
         self.next_reading = self.now.at + READ_EVERY
         device = device_of(asked.optimizers)
+        self.schedule = schedule_on(device, asked.schedule)
         self.clock = Clock(DeviceClock(device=device) if device.type == "cuda" else None)
         self.waits = Waits(self.clock) if self.ranks > 1 else None
         self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own, self.waits)

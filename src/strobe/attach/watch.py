@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import torch
 
 from strobe.attach import loops
-from strobe.attach.entry import DIRECTORY, TRACE, is_set
+from strobe.attach.entry import DIRECTORY, traces
 from strobe.attach.settings import Asked, schedule_of
 
 Batch = TypeVar("Batch")
@@ -39,13 +39,13 @@ class watch(Generic[Batch]):  # noqa: N801  # it is used as a function
         *,
         optimizer: Any = None,
         directory: str | Path | None = None,
-        trace: bool | Mapping[str, int] = False,
+        trace: bool | Mapping[str, int] | None = None,
         report: bool = True,
     ) -> None:
         if not hasattr(loader, "__iter__") and not hasattr(loader, "__getitem__"):
             raise TypeError(f"strobe.watch takes something to iterate over, such as a DataLoader, not {loader!r}")
         directory = directory or os.environ.get(DIRECTORY)
-        place, schedule = Path(directory) if directory else None, schedule_of(trace or is_set(TRACE))
+        place, schedule = Path(directory) if directory else None, schedule_of(traces() if trace is None else trace)
         self.loader = loader
         self._asked = Asked(loader, _optimizers(optimizer), place, schedule, report)
 

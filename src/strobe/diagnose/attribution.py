@@ -25,9 +25,9 @@ FAR = 3.0  # times as fast as training: a loader this fast alone is not what tra
 GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
 RISING = 0.85  # of all pairs of steps, in which the later one takes longer: by chance it is half of them
 FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
-PHASES = ("transfer", "forward", "backward", "optimizer", "callbacks", "other")
+PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
-PLACES = COMPUTING | {"transfer": "scaling and augmenting"}
+PLACES = dict.fromkeys(("transfer", "prepare"), "scaling and augmenting") | COMPUTING
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,8 @@ def fixed_cost(record: Record, step: Step) -> float:
         return 0.0
     best = max(larger, key=lambda one: one.rate.median)
     images = best.images or 0.0
-    now, then = step.images / step.model.median, images / best.rate.median
+    rate = best.ratio.median * step.model.median if best.ratio else best.rate.median  # in turns: the machine drifts
+    now, then = step.images / step.model.median, images / rate
     return min(now, max(0.0, now - (then - now) / (images - step.images) * step.images))
 
 
@@ -245,7 +246,7 @@ def lonely(record: Record) -> dict[str, float]:
     beside, found = sum(cores for _, cores in threads_beside(record)), {}
     quarters, growing = record.items("quarters", "seconds"), record.text("quarters", "phase")
     at_first, elsewhere = as_number(quarters[0]) if quarters else None, aside(record)
-    for phase in ("transfer", *COMPUTING):
+    for phase in PLACES:
         used, main = record.number("cores_used", phase), record.number("main_used", phase)
         if used is None or main is None or main < ALONE:
             continue
@@ -327,7 +328,8 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     name = "waiting for cores that workers take" if crowd else f"waiting for {'the storage' if stored else 'data'}"
     yield Part("workers_hurt" if crowd else stored or "loader", "", name, rest)
     on_cpu = record.text("accelerator") == "cpu"
-    yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", phase("transfer"))
+    batches = phase("transfer") + (phase("prepare") if on_cpu else 0.0)
+    yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", batches)
     callbacks = record.number("step_seconds", "callbacks") or 0.0
     lost = record.number("ranks", "first", "waits", "callbacks") or 0.0
     free = 1 - min(1.0, (waiting.get("callbacks", 0.0) + lost) / callbacks) if callbacks else 1.0

@@ -12,6 +12,7 @@ INTERVAL = "trainer.val_check_interval"
 RELOAD = "trainer.reload_dataloaders_every_n_epochs"
 EPOCHS = "trainer.check_val_every_n_epoch"
 BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
+PREPARING = ("transfer", "prepare")  # on a CPU, where nothing is copied, both: earlier records had no `prepare`
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 ABOVE = 1.05  # times a ceiling: tolerance for measurement error
 FAR_ABOVE = 1.2  # times a ceiling, however uncertain that is
@@ -195,6 +196,11 @@ def steady_waiting(record: Record, step: Step) -> float:
     """The share of the step that waits for data, without the waits for restarted workers."""
     anew = restarts(record, step)
     return max(0.0, step.waiting - (anew.wait if anew else 0.0) / step.images / step.length)
+
+
+def preparing(record: Record) -> float:
+    """Seconds of a step in which a CPU prepares batches: scales, augments."""
+    return sum(record.number("step_seconds", phase) or 0.0 for phase in PREPARING)
 
 
 def faster_precision(record: Record) -> str | None:

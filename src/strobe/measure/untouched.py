@@ -3,11 +3,23 @@
 import gc
 import random
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 import torch
+
+
+def kernels_kept() -> Callable[[], None]:
+    """Call what this returns to choose kernels as torch does now: cuDNN's flags, digits of float32 products."""
+    cudnn = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    digits = torch.get_float32_matmul_precision()
+
+    def restore() -> None:
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = cudnn
+        torch.set_float32_matmul_precision(digits)
+
+    return restore
 
 
 @contextmanager
@@ -19,7 +31,7 @@ def untouched(threads: int | None = None) -> Iterator[None]:
     devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     before = torch.get_num_threads()
-    cudnn = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
+    restore_kernels = kernels_kept()
     strict = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     if threads is not None:
         torch.set_num_threads(threads)
@@ -27,7 +39,7 @@ def untouched(threads: int | None = None) -> Iterator[None]:
         yield
     finally:
         torch.use_deterministic_algorithms(strict[0], warn_only=strict[1])
-        torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = cudnn
+        restore_kernels()
         if torch.get_num_threads() != before:
             torch.set_num_threads(before)
         torch.set_rng_state(states[0])

@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from strobe.callbacks.lightnings import Callback, LightningDataModule, LightningModule, Trainer, move_data_to_device
 from strobe.measure.timing import Block, Meter, Rate, Window, clock
-from strobe.measure.untouched import let_go
+from strobe.measure.untouched import kernels_kept, let_go
 from strobe.probe.loader import Kind, samples_of
 from strobe.probe.ranks import Ranks
 from strobe.process.signals import lightnings_interrupt
@@ -117,8 +117,8 @@ def measure_model(
 class Standing:
     """A model that trains on one batch on request, as :func:`measure_model` does.
 
-    It trains in its own thread, so that several can exist and take turns; one trains at a time. Its
-    operators use as many threads as in the thread that makes it.
+    It trains in its own thread, so that several can exist and take turns; one trains at a time. Its operators use as
+    many threads as in the thread that makes it, and kernels as its trainer has torch choose them.
 
     Args:
         make_model: makes the model.
@@ -140,6 +140,7 @@ class Standing:
     ) -> None:
         trainer = make_trainer()
         self.step = 0.0
+        self._choose_kernels = kernels_kept()
         self._threads, self._multiple = torch.get_num_threads(), trainer.accumulate_grad_batches
         self._clock = clock(trainer.strategy.root_device)
         self._told: SimpleQueue[float | None] = SimpleQueue()
@@ -161,6 +162,7 @@ class Standing:
 
     def turn(self, seconds: float) -> Block:
         """Train for so many seconds, at least a step; raises what training raises."""
+        self._choose_kernels()
         self._told.put(seconds)
         return self._answer()
 

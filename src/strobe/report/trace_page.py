@@ -18,7 +18,7 @@ from strobe.records.places import newest_of
 from strobe.records.run import Record
 from strobe.report.cards import findings
 from strobe.report.footer import TRACES
-from strobe.report.trace_steps import WHY, device, flames, memory_held, side_by_side, steps
+from strobe.report.trace_steps import WHY, device, flames, in_perfetto, memory_held, side_by_side, steps
 from strobe.report.trace_tables import changed, kernel_table, operator_table
 from strobe.traces.compared import mean_of
 from strobe.traces.findings import places, traced_record
@@ -76,8 +76,8 @@ def trace_page(
     page = head(ranks)
     sections = [
         what_to_change(ranks[0], opened),
-        steps(ranks[0], several=len(ranks) > 1),
-        device(ranks[0]),
+        steps(ranks[0], opened, several=len(ranks) > 1),
+        device(ranks[0], opened),
         side_by_side(ranks),
         changed(before, ranks),
         operator_table(ranks, rows),
@@ -91,27 +91,22 @@ def trace_page(
 
 def what_to_change(rank: RankTrace, opened: Mapping[Path, str]) -> Section:
     """What the rules for runs find in the trace alone, with the place of the evidence in Perfetto."""
+    command = Command(f"strobe view {shlex.join(map(str, opened))} --perfetto")
+    served: list[Part] = [*note("Links to Perfetto open while this runs:"), command]
+    if rank.columns.fault:
+        why = note("The rules for a run's steps need a whole trace.")
+        return Section("findings", "What to change", "", [*why, *served])
     section, where = findings(traced_record(rank)), places(rank)
     cards: list[Mapping[str, Any]] = []
     for card in section.parts[0].cards if section.parts and isinstance(section.parts[0], Cards) else ():
         texts = list(card["texts"])
         if span := where.get(card["cause"].replace(" ", "_")):
-            texts.insert(
-                1, Paragraph(Text("The longest one in Perfetto", link=in_perfetto(rank, opened, *span)), "note")
-            )
+            place = Text("The longest one in Perfetto", link=in_perfetto(rank, opened, *span))
+            texts.insert(1, Paragraph(place, "note"))
         cards.append({**card, "texts": texts})
     told = note("The rules for a run's steps find nothing here; they see only what the trace tells.")
     parts: list[Part] = [Cards(cards)] if cards else told
-    if rank.device is not None or cards:
-        command = f"strobe view {shlex.join(map(str, opened))} --perfetto"
-        parts = [*parts, *note("Links to Perfetto open while this runs:"), Command(command)]
-    return Section("findings", "What to change", section.note, parts)
-
-
-def in_perfetto(rank: RankTrace, opened: Mapping[Path, str], start: float, end: float) -> str:
-    """The address of a time in the trace, in microseconds of the file, with some room around it."""
-    room = 0.5 * (end - start)
-    return f"{opened[rank.columns.path]}?from={max(0, 1e3 * (start - room)):.0f}&to={1e3 * (end + room):.0f}"
+    return Section("findings", "What to change", section.note, [*parts, *served])
 
 
 def head(ranks: Sequence[RankTrace]) -> dict[str, Any]:
@@ -140,10 +135,13 @@ def told(rank: RankTrace) -> tuple[str, str]:
     """The main sentence, and what it leaves open."""
     length, uses = mean_of(rank.lengths), {name: mean_of(values) for name, values in rank.uses.items()}
     idle = {cause: uses[cause] for cause in IDLE if uses.get(cause)}
-    step = "step" if rank.marked else "second of the trace"
+    of = "each step" if rank.marked else "the trace"
     rest = "" if rank.marked else "The trace marks no steps (profiler.step() does that): all of it is taken for one."
     if not length:
         return "The trace shows no time.", rest
+    if rank.columns.fault:
+        seen = f"Part of the trace is missing: {len(rank.columns.start):,} events could be read."
+        return seen, f"{rest} Idle time is shorter than it seems, and totals are larger.".strip()
     if rank.device is None:
         waiting = mean_of(rank.phases.get("data_wait", np.zeros(1)))
         does = {
@@ -153,13 +151,13 @@ def told(rank: RankTrace) -> tuple[str, str]:
             "is in no operator": uses["unknown"],
         }
         most = max(does, key=lambda name: does[name])
-        return f"Each {step} {most} for {percent(does[most] / length)} of its time.", rest
+        return f"{of.capitalize()} {most} for {percent(does[most] / length)} of its time.", rest
     share = sum(idle.values()) / length
     worst = max(idle, key=lambda cause: idle[cause], default="unknown")
     if share < 0.05:
-        return f"The device works for {percent(1 - share)} of each {step}.", rest
+        return f"The device works for {percent(1 - share)} of {of}.", rest
     return (
-        f"The device is idle for {percent(share)} of each {step}, mostly because {WHY[worst].partition(':')[0]}.",
+        f"The device is idle for {percent(share)} of {of}, mostly because {WHY[worst].partition(':')[0]}.",
         rest,
     )
 
@@ -170,10 +168,9 @@ def _tiles(ranks: Sequence[RankTrace]) -> list[Tile]:
     much, _, unit = duration(length).partition(" ")
     steps = f"median {duration(float(np.median(first.lengths)) / 1e6)}" if first.marked else "not marked"
     tiles = [Tile("Mean step" if first.marked else "Trace", much, unit, steps)]
-    for name, title in (
-        ("computing", "Computing"),
-        ("communication", "Communication alone"),
-        ("copies", "Copies alone"),
-    ):
-        tiles.append(Tile(title, percent(mean_of(first.uses[name]) / length) if length else "-", "", "of a step"))
+    for name in ("computing", "communication", "copies") if length and not first.columns.fault else ():
+        title = f"{name.capitalize()}{' alone' * (name != 'computing')}"
+        tiles.append(
+            Tile(title, percent(mean_of(first.uses[name]) / length), "", "of a step" if first.marked else "of it")
+        )
     return tiles

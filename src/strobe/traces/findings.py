@@ -10,7 +10,7 @@ from strobe.diagnose.rank import diagnose
 from strobe.diagnose.trace import trace_evidence
 from strobe.records.columns import CALL, COPY, KERNEL, KINDS, LOADER, MEMORY, NONE, SET, STEP
 from strobe.records.run import Record
-from strobe.traces.cover import Cover
+from strobe.traces.cover import NOTHING, Cover
 from strobe.traces.rank import RankTrace
 
 MOST = 200_000  # events that are searched for evidence: those of the first steps
@@ -40,20 +40,14 @@ def traced_record(rank: RankTrace) -> Record:
 
 
 def places(rank: RankTrace) -> dict[str, tuple[float, float]]:
-    """By cause the longest piece of its evidence: when it begins and ends, in microseconds of the file."""
+    """By cause the longest piece of its evidence: when it begins and ends, in microseconds from the first event."""
     at = rank.columns
-    waits = rank.waits
     found = {
-        "synchronisation": Cover(np.column_stack([at.start[waits], at.end[waits]]).ravel()),
-        "launch_bound": rank.idle.get("launch", Cover(np.empty(0))),
+        "synchronisation": Cover(np.column_stack([at.start[rank.waits], at.end[rank.waits]]).ravel()),
+        "launch_bound": rank.idle.get("launch", NOTHING),
         "loader": rank.data,
     }
-    longest = {}
-    for cause, cover in found.items():
-        if len(cover.edges):
-            place = int(np.argmax(cover.ends - cover.starts))
-            longest[cause] = (at.origin + float(cover.starts[place]), at.origin + float(cover.ends[place]))
-    return longest
+    return {cause: span for cause, cover in found.items() if (span := cover.longest) is not None}
 
 
 def _events(rank: RankTrace) -> Iterator[Event]:

@@ -26,7 +26,7 @@ from strobe.records.columns import (
     Mask,
     read_columns,
 )
-from strobe.traces.cover import Cover, cover
+from strobe.traces.cover import NOTHING, Cover, cover
 
 COMMUNICATION = re.compile(
     r"(nccl|rccl|hccl|gloo|ucc|mpi|xccl|c10d)(::|:|Dev|Kernel|_|$)|^ncclKernel|all_?reduce|allgather", re.I
@@ -111,7 +111,7 @@ class RankTrace:
         """
         at = self.columns
         ranges = ((at.kind == ANNOTATION) | (at.kind == OPERATOR)) & (at.track == self.main)
-        found, so_far = {}, Cover(np.empty(0))
+        found, so_far = {}, NOTHING
         known = {name: self.covered(ranges & self._named(pattern.match)) for name, pattern in PHASES.items()}
         if not len(known["backward"].edges):
             known["backward"] = self.covered(

@@ -162,9 +162,11 @@ class Composer:
         return [("matmul_precision=high",)] if gpu and precision == "bf16-mixed" and given == "highest" else []
 
     def _benchmark(self) -> list[Changes]:
-        """Letting cuDNN try its algorithms, where it is known not to."""
-        gpu = self.record.items("environment", "gpu_capability")
-        return [("trainer.benchmark=true",)] if gpu and self.record.setting("benchmark") is False else []
+        """Letting cuDNN try its algorithms, where it is known not to: by the application's settings, or a script's."""
+        record, keys = self.record, ("trainer.benchmark", "trainer.deterministic")
+        off = record.has(keys[0]) and not any(map(record.setting, keys))
+        off = record.setting("benchmark") is False if record.has("benchmark") else off
+        return [("trainer.benchmark=true",)] if record.items("environment", "gpu_capability") and off else []
 
     def _sizes(self, beyond: Changes = ()) -> Iterator[Changes]:
         """Larger and larger batches while an epoch keeps a few; gradients are accumulated of fewer of them.

@@ -12,10 +12,10 @@ OVER: dict[str, tuple[str, ...]] = {
     "pinning": ("engine.pin_memory",),
     "threads": ("threads",),
     "fused": ("model.fused",),
-}
-OF_SCRIPTS: dict[str, tuple[str, ...]] = {  # these are searched in somebody else's script only
     "matmul": ("matmul_precision",),
     "benchmark": ("trainer.benchmark",),
+}
+OF_SCRIPTS: dict[str, tuple[str, ...]] = {  # these are searched in somebody else's script only
     "debugging": ("trainer.detect_anomaly",),
 }
 OWN = ("loader", "engine")  # and these only in the application

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from strobe.app.engines.base import BatchLoader
+from strobe.app.engines.resident import peak
 from strobe.errors import ConfigError
 from support.choices import make
 from support.pipeline_parts import BESIDE, ENGINES, batches, dataset, loader
@@ -63,3 +64,13 @@ def test_a_split_that_does_not_fit_is_refused(tmp_path: Path, monkeypatch: pytes
     text = refusal(lambda: list(on_gpu("resident", "array", "memory", tmp_path)), ConfigError)
     assert text.startswith("engine=resident does not fit")
     assert "are free on cuda:0" in text
+
+
+def test_the_most_that_work_takes_is_told_without_what_lies_there() -> None:
+    kept = torch.ones(1 << 20, device="cuda")
+
+    def work() -> None:
+        kept.double().exp()
+
+    taken = peak(work, kept.device)
+    assert 2 * 8 * kept.numel() <= taken < 3 * 8 * kept.numel()

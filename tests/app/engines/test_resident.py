@@ -48,6 +48,24 @@ def test_all_splits_must_fit_before_the_first_is_loaded(tmp_path: Path, monkeypa
     assert len(list(loaders["val"])) == len(loaders["val"])
 
 
+def test_a_training_step_on_a_gpu_must_fit_beside_all_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device that works later, here one without memory; a dry step is tried once, on a training batch."""
+    engine, meta = make(ENGINES["resident"], num_workers=0), torch.device("meta")
+    images = {split: dataset("array", "memory", tmp_path) for split in ("train", "val")}
+    loaders = {split: engine.loader(images[split], batches(split=split), seed=0, device=meta) for split in images}
+    seen: list[torch.Tensor] = []
+    engine.dry_step = seen.append
+    monkeypatch.setattr("strobe.app.engines.resident.free_memory", lambda device: 16_000)
+    monkeypatch.setattr("strobe.app.engines.resident.peak", lambda work, device: work() or 5_000)
+    text = refusal(lambda: next(iter(loaders["val"])), ConfigError)
+    assert "the images take 16.9 kB (" in text
+    assert "batches 7.7 kB, training on them 5.0 kB)" in text
+    (tried,) = seen
+    pixels, _ = next(iter(loader("resident", images["train"], batches(), 0)))
+    assert tried.shape == pixels.shape
+    assert tried.dtype == torch.float32
+
+
 def test_a_data_set_that_is_gone_needs_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, images = make(ENGINES["resident"], num_workers=0), dataset("array", "memory", tmp_path)
     engine.loader(dataset("array", "memory", tmp_path), batches(split="val"), seed=0, device=CPU)

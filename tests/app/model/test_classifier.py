@@ -11,6 +11,7 @@ from lightning import Trainer
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import DataLoader, TensorDataset
 
 from strobe.app.config.schema import ResNet18Config
@@ -222,6 +223,27 @@ def test_a_checkpoint_gives_weights(tmp_path: Path) -> None:
     fitting.save_checkpoint(tmp_path / "last.ckpt")
     network = build_resnet18(channels=3, classes=4, weights=str(tmp_path / "last.ckpt"))
     assert all(map(torch.equal, network.state_dict().values(), model.network.state_dict().values()))
+
+
+@torch.inference_mode()
+def test_a_dry_step_trains_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Also while another split is evaluated, which may be loaded first."""
+    with torch.inference_mode(mode=False):
+        model = classifier().eval()
+    model.trainer = trainer(tmp_path, precision="bf16-mixed")
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    states: list[Any] = []
+    hook = register_optimizer_step_post_hook(lambda optimizer, *_: states.append(optimizer.state))
+    random = torch.get_rng_state()
+    try:
+        model.dry_step(torch.zeros(4, 3, 32, 32))
+    finally:
+        hook.remove()
+    assert [len(state) for state in states] == [len(list(model.parameters()))]
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(torch.get_rng_state(), random)
+    assert not model.training
 
 
 def test_eight_images_are_learned(tmp_path: Path) -> None:

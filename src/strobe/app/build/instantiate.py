@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning
+import torch
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
 from hydra.types import RunMode
@@ -19,6 +20,7 @@ from strobe.app.build.pictures import Pictures
 from strobe.app.build.trainer import build_trainer
 from strobe.app.config.checks import CHECKPOINTS, check_single
 from strobe.app.data.base import ImageData
+from strobe.app.engines.resident import ResidentEngine
 from strobe.app.model.classifier import ImageClassifier
 from strobe.callbacks import Journal, ProgressBar, StepRecorder, TraceProfiler
 from strobe.errors import ConfigError, StrobeError
@@ -40,6 +42,7 @@ class Parts:
 def build(cfg: DictConfig, run_dir: Path) -> Parts:
     """Everything for one run that writes into ``run_dir``; finds the data, or downloads it if asked to."""
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
+    torch.set_float32_matmul_precision(cfg.matmul_precision)
     folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"  # TensorBoard's lies beside the traces
     callbacks = _callbacks(cfg, run_dir, checkpoints(cfg, run_dir / CHECKPOINTS))
     # Without a callback that writes them, the user's own perhaps, Lightning would write some.
@@ -65,7 +68,10 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     data.prepare_data()
     data.setup()
     check_single(cfg, getattr(data, "size", None))
-    return Parts(data, build_model(cfg, data), trainer)
+    model = build_model(cfg, data)
+    if isinstance(engine := cast(Any, data.engine), ResidentEngine):
+        engine.dry_step = getattr(model, "dry_step", None)  # of a model of the user's own
+    return Parts(data, model, trainer)
 
 
 def build_model(cfg: DictConfig, data: ImageData) -> ImageClassifier:

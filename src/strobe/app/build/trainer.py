@@ -45,4 +45,5 @@ def lone_trainer(cfg: DictConfig) -> Trainer:
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     for key in ("barebones", "callbacks"):
         arguments.pop(key, None)
+    torch.set_float32_matmul_precision(cfg.matmul_precision)
     return build_trainer(arguments | ALONE)

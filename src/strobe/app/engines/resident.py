@@ -3,7 +3,7 @@
 import logging
 import time
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -45,7 +45,12 @@ class ResidentEngine:
     ``num_workers`` processes load it, and end before training. Each rank holds whole splits. A split's memory is freed
     with its data set. The first split is refused unless all splits requested by then fit: with Lightning, those of
     training and validation.
+
+    Attributes:
+        dry_step: trains on images (N, C, H, W) and forgets it. On a GPU what this takes must fit beside the splits.
     """
+
+    dry_step: Callable[[Tensor], object] | None = None
 
     def __init__(self, *, num_workers: int) -> None:
         self.first = TorchEngine(num_workers=num_workers, pin_memory=False)
@@ -103,7 +108,7 @@ class ResidentEngine:
 
     def _check_memory(self, device: torch.device) -> None:
         splits: Counter[str] = Counter()
-        batch = 0
+        batch = step = 0
         for dataset, devices in list(self._expected.items()):
             if device not in devices or device in self._splits.get(dataset, {}):
                 continue
@@ -112,7 +117,9 @@ class ResidentEngine:
             splits[split] += len(dataset) * image.nbytes
             images = min(len(dataset), batch_size)
             batch = max(batch, images * (image.nbytes + image.numel() * torch.float32.itemsize))
-        require_memory(splits, BATCHES * batch, device)
+            if split == "train" and self.dry_step is not None and device.type != "cpu":
+                step = peak(partial(self.dry_step, torch.zeros(images, *image.shape[1:], device=device)), device)
+        require_memory(splits, BATCHES * batch, device, step=step)
 
 
 def _first_image(dataset: LoadedData, split: str) -> Tensor:
@@ -159,14 +166,23 @@ class ResidentLoader:
             return torch.index_select(source, 0, rows, out=batch).view(images.dtype)
 
 
-def require_memory(splits: Mapping[str, int], batches: int, device: torch.device) -> None:
-    """Raise a :class:`ConfigError` if splits and batches, given in bytes, do not fit into the device."""
+def peak(work: Callable[[], object], device: torch.device) -> int:
+    """The most bytes that work takes on a GPU beside what lies there."""
+    torch.cuda.reset_peak_memory_stats(device)
+    before = torch.cuda.memory_allocated(device)
+    work()
+    return torch.cuda.max_memory_allocated(device) - before
+
+
+def require_memory(splits: Mapping[str, int], batches: int, device: torch.device, *, step: int = 0) -> None:
+    """Raise a :class:`ConfigError` if splits, batches and a training step, in bytes, do not fit into the device."""
     free = free_memory(device)
-    needed = sum(splits.values()) + batches
+    needed = sum(splits.values()) + batches + step
     if free is not None and needed > free:
-        parts = ", ".join(f"{split} {decimal(size)}" for split, size in splits.items())
+        parts = ", ".join(f"{part} {decimal(size)}" for part, size in [*splits.items(), ("batches", batches)])
+        parts += f", training on them {decimal(step)}" if step else ""
         raise ConfigError(
-            f"engine=resident does not fit: the images take {decimal(needed)} ({parts}, batches {decimal(batches)}), "
+            f"engine=resident does not fit: the images take {decimal(needed)} ({parts}), "
             f"and {decimal(free)} are free on {device}; set engine=torch, or load fewer bands or smaller images"
         )
 

@@ -85,18 +85,21 @@ class ShardedBatches(Sampler[list[int]]):
 
     def used(self, seen: int) -> int:
         """The batches that were used when so many images were seen; what is left of one joins the next."""
-        return (
-            len(self) if seen >= len(self.sampler) else min(-(-seen // (self.batch_size * self.world)), len(self) - 1)
-        )
+        whole = -(-seen // (self.batch_size * self.world))
+        return len(self) if seen >= len(self.sampler) else min(whole, len(self) - 1)
 
     def __iter__(self) -> Iterator[Indices]:
-        epoch, indices = self.sampler.epoch, self.sampler.order()
-        stride, first, seen = self.batch_size * self.world, self.start(), self.seen()
-        for batch in range(first, len(self)):
-            end = len(indices) if batch == len(self) - 1 else (batch + 1) * stride
-            begin = batch * stride if batch > first or seen is None else min(seen, max(0, end - self.least))
-            mine = indices[begin + self.rank : end : self.world].tolist()
-            yield Indices(mine, split=self.split, epoch=epoch, number=batch)
+        epoch, order, first, seen = self.sampler.epoch, self.sampler.order(), self.start(), self.seen()
+        for number in range(first, len(self)):
+            yield self.batch(order, number, epoch, seen if number == first else None)
+
+    def batch(self, order: NDArray[np.int64], number: int, epoch: int, seen: int | None = None) -> Indices:
+        """One batch of an epoch with this ``order``, from 0; where images were ``seen``, it begins behind these."""
+        stride = self.batch_size * self.world
+        end = len(order) if number == len(self) - 1 else (number + 1) * stride
+        begin = number * stride if seen is None else min(seen, max(0, end - self.least))
+        mine = order[begin + self.rank : end : self.world].tolist()
+        return Indices(mine, split=self.split, epoch=epoch, number=number)
 
 
 class EndlessBatches(ShardedBatches):

@@ -1,5 +1,6 @@
 """The LightningModule: a network that classifies images, its optimizer, schedule and metrics."""
 
+import copy
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from torchmetrics.classification import MulticlassAccuracy, MulticlassConfusionM
 from strobe.app.loaders.base import Batch
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
+from strobe.measure.untouched import untouched
 
 STAGES = ("train", "val", "test")
 OPTIMIZERS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
@@ -123,6 +125,20 @@ class ImageClassifier(LightningModule):
             return lr
         images: int = self.hparams["batch_size"] * self.trainer.world_size * self.trainer.accumulate_grad_batches
         return lr * images / int(self.hparams["lr_batch_size"])
+
+    @torch.inference_mode(mode=False)
+    def dry_step(self, images: Tensor) -> None:
+        """Train on images (N, C, H, W) as a step does, on copies of the network and the optimizer's state.
+
+        The copy of the weights stands for the buckets in which several ranks exchange gradients.
+        """
+        network: Any = copy.deepcopy(self.network).train()
+        labels = torch.zeros(len(images), dtype=torch.int64, device=images.device)
+        optimizer = build_optimizer(network.parameters(), self.hparams, lr=0.0)
+        with untouched(), torch.enable_grad(), self.trainer.precision_plugin.forward_context():
+            taken = images.to(network.conv1.weight.dtype, memory_format=self.memory_format, copy=True)
+            F.cross_entropy(network(taken), labels).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
 
     def _step(self, stage: str, batch: Batch) -> tuple[Tensor, Tensor]:
         images, labels = batch

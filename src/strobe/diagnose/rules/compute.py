@@ -20,7 +20,7 @@ from strobe.diagnose.attribution import (
 )
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import ACCUMULATE, accumulated, cores_of_a_rank, scaling
+from strobe.diagnose.symptoms import ACCUMULATE, PREPARING, accumulated, cores_of_a_rank, scaling
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
 from strobe.records.run import Alternative, Figure, Record
 
@@ -175,7 +175,7 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
     for phase, serial in lonely(record).items():
         seconds, name = max(0.0, serial - garbage_seconds(record)), PLACES[phase]  # which is of one thread too
         lost = seconds * (1 - 1 / many)
-        if lost < NOTABLE * step.seconds or (phase == "transfer" and record.text("script") is not None):
+        if lost < NOTABLE * step.seconds or (phase in PREPARING and record.text("script") is not None):
             continue  # of a script ``transfer`` tells more
         whole = record.number("step_seconds", phase) or seconds
         what = f"{name[0].upper()}{name[1:]}" if seconds > MOSTLY * whole else f"{percent(seconds / whole)} of {name}"
@@ -266,7 +266,7 @@ def _short_steps(record: Record, step: Step) -> Finding | None:
 
     That is ``other``, the time outside all phases; forward, backward and update have such a fixed cost too.
     """
-    names = ("transfer", "forward", "backward", "optimizer", "other")
+    names = (*PREPARING, "forward", "backward", "optimizer", "other")
     spent = {name: record.number("step_seconds", name) or 0.0 for name in names}
     seconds = sum(spent.values())
     if record.text("accelerator") != "cpu" or not spent["backward"]:  # of a loop without a Trainer it is not known

@@ -6,7 +6,7 @@ from typing import Any
 
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import faster_precision
+from strobe.diagnose.symptoms import faster_precision, preparing
 from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Figure, Record, as_number
 
@@ -38,7 +38,6 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
     stall = sum(_seconds(sync) for sync in syncs)
     if not _on_gpu(record) or not trace or stall < NOTABLE * step.seconds:
         return None
-    step = _traced(record, step)
     # Recording slows the host down, so it waits less for the GPU than it usually does.
     hidden = max(0.0, (as_number(trace.get("step_seconds")) or 0.0) - step.seconds)
     predicted = _between(step, step, likely=stall, most=stall + hidden)
@@ -71,8 +70,8 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     )
     if not _on_gpu(record) or busy is None or not kernels or kernel is None:
         return None
-    step = _traced(record, step)
-    phases = sum(record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward", "optimizer"))
+    names = ("prepare", "forward", "backward", "optimizer")
+    phases = sum(record.number("step_seconds", name) or 0.0 for name in names)
     computing = phases - (as_number(trace.get("sync_seconds")) or 0.0)
     starving = computing - step.busy * step.images
     is_idle = step.busy < MOSTLY_IDLE * step.length and starving > max(NOTABLE * step.seconds, step.wait * step.images)
@@ -112,7 +111,6 @@ def transfer(record: Record, step: Step) -> Finding | None:
         return _preparing(record, step)
     if longest < NOTABLE * step.seconds:
         return None
-    step = _traced(record, step)
     copies = [
         copy
         for copy in _dicts(record.mapping("trace_evidence").get("copies"))
@@ -156,7 +154,7 @@ def transfer(record: Record, step: Step) -> Finding | None:
 
 def _preparing(record: Record, step: Step) -> Finding | None:
     """In an attached training on a CPU, the hooks around a batch's transfer take a notable share of the step."""
-    seconds = record.number("step_seconds", "transfer") or 0.0
+    seconds = preparing(record)
     if record.text("script") is None or seconds < NOTABLE * step.seconds:
         return None
     return Finding(
@@ -177,7 +175,6 @@ def precision(record: Record, step: Step) -> Finding | None:
     on_gpu = _on_gpu(record)
     if wanted is None or (not on_gpu and record.text("accelerator") != "cpu"):
         return _slow_numbers(record, step)
-    step = _traced(record, step) if on_gpu else step
     entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
     predicted = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
@@ -231,15 +228,6 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
 
 def _on_gpu(record: Record) -> bool:
     return record.text("accelerator") in ("cuda", "gpu")
-
-
-def _traced(record: Record, step: Step) -> Step:
-    """The step of a run on a GPU, with the GPU's busy time by the trace, which leaves gaps out, where there is one."""
-    trace = record.mapping("trace_evidence")
-    share, seconds = as_number(trace.get("device_busy")), as_number(trace.get("step_seconds"))
-    if share is None or seconds is None:
-        return step
-    return replace(step, busy=min(share * seconds / step.images, step.length))
 
 
 def _between(likely_step: Step, most_step: Step, *, likely: float, most: float) -> Figure:

@@ -3,7 +3,7 @@
 from strobe.diagnose.attribution import taken
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import too_low
+from strobe.diagnose.symptoms import PREPARING, preparing, too_low
 from strobe.present.format import pace, percent
 from strobe.records.run import Figure, Record
 
@@ -14,6 +14,7 @@ _REPEAT = "Repeat the run on a quiet machine."
 _PHASES = {
     "data_wait": "waiting for data",
     "transfer": "copying images to the device",
+    "prepare": "scaling and augmenting",
     "forward": "the forward pass",
     "backward": "the backward pass",
     "optimizer": "the optimizer",
@@ -59,7 +60,7 @@ def _largest(record: Record, scaling: str) -> str:
     seconds = {name: value for name in _PHASES if (value := record.number("step_seconds", name))}
     largest = max(seconds, key=lambda name: seconds[name], default=None)
     total = record.number("step_seconds", "total")
-    if largest is None or not total or (largest == "transfer" and scaling):
+    if largest is None or not total or (largest in PREPARING and scaling):
         return ""
     share = percent(seconds[largest] / total)
     return f" The largest part of a step is {_PHASES[largest]}, {share}: profiler=trace shows its operators."
@@ -67,7 +68,7 @@ def _largest(record: Record, scaling: str) -> str:
 
 def _scaling(record: Record, step: Step) -> str:
     """A sentence on scaling and augmenting, which a CPU does in place of a transfer; empty if that is short."""
-    share = (record.number("step_seconds", "transfer") or 0.0) / step.images / step.length
+    share = preparing(record) / step.seconds
     if record.text("accelerator") != "cpu" or share < SCALING:
         return ""
     work = "Scaling and augmenting" if record.setting("data.augment") is True else "Scaling"

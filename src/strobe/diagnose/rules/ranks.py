@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
+from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import duration, inside, interval, percent
 from strobe.records.run import Figure, Record, as_number
 
@@ -11,7 +12,7 @@ WAITING = 0.1  # of the step: rank 0's waiting is reported from here on, even if
 MOSTLY = 0.75  # of the steps: the mean is then what a step takes longer
 MOST_NAMED = 4  # ranks
 _PLACES = {
-    "transfer": "preparing batches",
+    **dict.fromkeys(PREPARING, "preparing batches"),
     "forward": "the forward pass",
     "backward": "the backward pass",
     "optimizer": "the update",

@@ -10,6 +10,7 @@ UNEVEN = 0.05  # of the steps' time: less is normal on a shared machine
 _PHASES = {
     "data_wait": "waiting for data",
     "transfer": "copying, scaling and augmenting",
+    "prepare": "scaling and augmenting",
     "forward": "the forward pass",
     "backward": "the backward pass",
     "optimizer": "the update",
