@@ -35,7 +35,11 @@ def test_traces_become_one_page_that_says_what_is_damaged(tmp_path: Path, capsys
     assert set(re.findall(r"https?://[^/\"?]+", page)) <= {"http://127.0.0.1:9001", "http://www.w3.org"}
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"steps": 1}', gzip.compress(b'{"traceEvents": [')[:-9]])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b'{"steps": 1}', gzip.compress(b'{"traceEvents": [')[:-9]],
+    ids=["empty", "cut", "steps", "cut-gzip"],
+)
 def test_what_holds_no_events_is_refused_in_one_sentence(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
