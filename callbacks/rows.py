@@ -3,6 +3,7 @@
 import csv
 import multiprocessing
 import resource
+import sys
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .clock import Clock, Lap, by_phase
-from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, MAIN, OWNED, PHASES, RANKS
+from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, HEAD, MAIN, OWNED, PHASES, RANKS
 from .threads import ThreadsBeside
 from .waits import Waits
 
@@ -23,7 +24,7 @@ PAGE = resource.getpagesize()
 LIVE_STEPS = 20  # over which the latest rate is taken
 
 _SECONDS = ",%.7f"
-_STEP = "%s" + ",%s" * 6 + _SECONDS * len(("total", *PHASES))  # from `step` to the phases
+_STEP = ",".join(["%s"] * len(HEAD)) + _SECONDS * len(("total", *PHASES))  # from `step` to the phases
 _GAPS, _NO_GAPS = _SECONDS * len(GAPS), ",0.0" * len(GAPS)
 _CPU, _NO_CPU = _SECONDS * len((*CPU, *MAIN)), "," * len((*CPU, *MAIN))
 
@@ -32,7 +33,7 @@ _CPU, _NO_CPU = _SECONDS * len((*CPU, *MAIN)), "," * len((*CPU, *MAIN))
 class Row:
     """A step, to which is added what follows it, and what its device did."""
 
-    head: Sequence[Any]  # from `step` to the memory
+    head: Sequence[Any]  # ``HEAD``
     lap: Lap
     among: Sequence[Any]  # ``RANKS``
     gaps: list[float] | None = None  # seconds of ``GAPS``
@@ -167,6 +168,7 @@ class StepLog:
         self.threads = ThreadsBeside()
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
+        self._graphs = compiled_graphs()
 
     def end_step(
         self, step: int, epoch: int, images: int | None, *, profiled: bool, elements: int | None = None
@@ -175,7 +177,8 @@ class StepLog:
         lap, now = self.clock.lap(), time.monotonic()
         among = self._waits.of(lap, elements) if self._waits else ()
         self.threads.look(now)
-        head = (step, epoch, images, lap.updates, int(profiled), *self._memory.held(now))
+        before, self._graphs = self._graphs, compiled_graphs()
+        head = (step, epoch, images, lap.updates, int(profiled), int(before != self._graphs), *self._memory.held(now))
         self._recent.append(self._rows.add(head, lap, among))
         if self.clock.device is not None and (told := self.clock.device.ready()):
             self._rows.tell(told)
@@ -213,6 +216,12 @@ class StepLog:
         with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
             self._rows.tell(self.clock.device.finish() if self.clock.device else ())
         self._rows.close()
+
+
+def compiled_graphs() -> int:
+    """How many graphs torch.compile has made in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return dynamo.counters["stats"]["unique_graphs"] if dynamo else 0
 
 
 def rows_of(path: Path, rank: int) -> Path:

@@ -33,7 +33,8 @@ class StepRecorder(Callback):
     bytes that this process, and its largest child, hold.
     ``images`` are those on all ranks, by the first dimension of the batch's first tensor; empty where it has none.
     ``updates`` counts the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler
-    disturbed the step. Of several ranks each writes, those other than 0 into ``ranks/<rank>.csv`` beside it, with
+    disturbed the step, ``compiled`` if torch.compile made a graph in it.
+    Of several ranks each writes, those other than 0 into ``ranks/<rank>.csv`` beside it, with
     ``RANKS``: seconds in which this rank waits for the others (empty for a backward pass that Lightning does not know
     of), how many elements the batch's tensors have, and the Unix time at which the step began. Every
     `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed step, as ``step_seconds/<phase>``,

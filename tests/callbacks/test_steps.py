@@ -104,6 +104,14 @@ def test_data_of_unknown_length(recorder: StepRecorder) -> None:
     assert column(recorder, "step") == list(range(12))
 
 
+def test_a_step_that_compiles_anew_says_so(recorder: StepRecorder) -> None:
+    """As the last batch of an epoch does, when another size comes for the first time."""
+    model = Model()
+    model.layer.compile(backend="eager")
+    fit(recorder, model=model, data=TensorDataset(torch.randn(10, 4)), max_epochs=2)
+    assert column(recorder, "compiled") == [1, 0, 1, 0, 0, 0]
+
+
 class Naps(Callback):
     """Naps in the hooks that it is told."""
 
@@ -337,7 +345,7 @@ def test_steps_of_a_device_are_in_their_rows(tmp_path: Path, late: bool) -> None
     """A busy one tells of a step when its row has long been there; after an error of it, one is not known."""
     rows = StepRows(tmp_path / "steps.csv", [], device=True)
     for number in range(3):
-        rows.add([number, 0, 4, 1, 0, None, None], Lap({"forward": 1}, 1))
+        rows.add([number, 0, 4, 1, 0, 0, None, None], Lap({"forward": 1}, 1))
         if not late:
             rows.tell([{"total": number + 1.0}])
         rows.write(time.monotonic())

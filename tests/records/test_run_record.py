@@ -88,6 +88,22 @@ def test_profiled_steps_in_the_warmup_are_counted_once(record: Callable[..., Pat
     assert found["steps"] == {"measured": 4, "profiled": 3, "skipped": 1}
 
 
+@pytest.mark.parametrize(("compiled", "left"), [((7,), 6), ((3, 4, 5, 6, 7), 7)])
+def test_steps_that_compile_anew_count_for_nothing_unless_most_do(
+    record: Callable[..., Path], compiled: tuple[int, ...], left: int
+) -> None:
+    rows = list(csv.DictReader(record(*[(8, 0, 0.1)] * 10).read_text().splitlines()))
+    for place in compiled:
+        rows[place] |= {"compiled": 1, "total": 5.0, "forward": 5.0, "other": 0.0}
+    path = record()
+    with path.open("a", newline="") as file:
+        csv.DictWriter(file, COLUMNS).writerows(rows)
+    found = measure_steps(path)
+    assert found["recompiled"] == len(compiled)
+    assert found["steps"] == {"measured": left, "profiled": 0, "skipped": 10 - left}
+    assert (found["step_seconds"]["total"] > 0.2) == (left == 7)
+
+
 @pytest.mark.parametrize(("content", "skipped"), [(None, 0), ([], 0), (WARMUP, 3)], ids=["missing", "header", "warmup"])
 def test_a_run_without_a_step_to_measure(
     record: Callable[..., Path], tmp_path: Path, content: list[tuple[int, int, float]] | None, skipped: int

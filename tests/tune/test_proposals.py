@@ -269,7 +269,7 @@ def test_what_was_left_on_to_find_a_bug_is_measured_without_first() -> None:
 def test_other_kernels_are_tried_on_a_gpu_that_has_them() -> None:
     """By the application's settings."""
     record = concluded("nothing")
-    record.config["matmul_precision"] = "highest"
+    record.summary["accelerator"], record.config["matmul_precision"] = "cuda", "highest"
     record.config["trainer"] |= {"benchmark": None, "deterministic": None}
     both = {"trainer.benchmark=true", "matmul_precision=high"}
     assert not both & measured(record)

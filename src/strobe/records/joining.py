@@ -19,7 +19,7 @@ from strobe.records.steps import measure_steps, read_rows
 PATIENCE, IMPATIENCE = 5.0, 1.0  # seconds for the others' last rows: of a training that was completed, or was not
 EVERY = 0.02  # seconds between two looks
 GONE = re.compile(r"^Dist\w*Error|gloo|NCCL|ProcessGroup|c10d")  # in an error by which a rank learns of another's end
-WANTED = {"step", "updates", "profiled", "total", WAIT, *PHASES, *GAPS, *SIZES}  # columns, and those of callbacks
+WANTED = {"step", "updates", "profiled", "compiled", "total", WAIT, *PHASES, *GAPS, *SIZES}  # and callbacks' columns
 MOST_ROWS, FEWEST_JOINED = 200_000, 500  # of all ranks together; of each rank, however many there are
 NOTES = "*-error.json"  # of ranks that failed
 TAIL = 1 << 16  # bytes, which hold a row

@@ -52,13 +52,17 @@ def rank_files(run_dir: Path) -> dict[int, Path]:
     return {rank: path for rank, path in sorted(found.items()) if path.is_file()}
 
 
+def _is_disturbed(row: Mapping[str, float]) -> bool:
+    return bool(row.get("profiled", 1.0) or row.get("compiled"))
+
+
 def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
     """What ``measure_ranks`` returns, from the rows of each rank."""
     steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
     shared = [step for step in steps if all(step in found for found in rows.values())]
     needed = {WAIT, *(name for found in rows.values() for row in found.values() for name in row if name == ON_DEVICE)}
     whole = [
-        {step for step in shared if not found[step].get("profiled", 1.0) and needed <= found[step].keys()}
+        {step for step in shared if not _is_disturbed(found[step]) and needed <= found[step].keys()}
         for found in rows.values()
     ]
     counted = sorted(set.intersection(*whole))

@@ -31,7 +31,8 @@ FAR = 2.0  # times as long as a typical step
 def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "images") -> dict[str, Any]:
     """The entries of ``summary.json`` that come from ``steps.csv``; see docs/runs.md.
 
-    Profiled steps and the first ``WARMUP_STEPS`` are in neither rate nor phases. Phases are means, which add up
+    Profiled steps, the first ``WARMUP_STEPS``, and later ones in which torch.compile compiled, unless these are most,
+    are in neither rate nor phases. Phases are means, which add up
     to the step; ``images_per_second`` is the median over steps, with a 95% interval, or over blocks of ``ASYNC_BLOCK``
     steps if the ``device`` is no CPU and its own time was not measured. ``unit`` says what rates count: ``samples``, as
     the caller calls them, or ``steps`` where a batch did not tell its size.
@@ -43,12 +44,17 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
     profiled = rows.get("profiled") != 0
     free = ~profiled
     free[:WARMUP_STEPS] = False
+    compiling = free & (rows.get("compiled") != 0)
+    recompiled = int(compiling.sum())
+    if 2 * recompiled < free.sum():  # otherwise compiling is how it trains
+        free &= ~compiling
     counted = rows.take(free)
     if not counted.has("images").all():
         samples, counted = "steps", _with_steps(counted)
     measured, told = len(counted), int(profiled.sum())
     return {
         "steps": {"measured": measured, "profiled": told, "skipped": len(rows) - measured - told},
+        "recompiled": recompiled,
         "unit": samples,
         "images_per_second": recorded(
             series(rates) if (rates := _rates(counted, 1 if device == "cpu" else ASYNC_BLOCK)) else None

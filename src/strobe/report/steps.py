@@ -12,7 +12,7 @@ from strobe.overrides import key_of
 from strobe.present.charts.rows import ROW, Segment, axis, stacked
 from strobe.present.charts.scale import Scale, axis_of_rates
 from strobe.present.charts.svg import line, meter, rect, svg, whisker
-from strobe.present.format import duration, figure, interval, percent, size, times
+from strobe.present.format import counted, duration, figure, interval, percent, size, times
 from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, Words, facts, more, named, note
 from strobe.records.run import Alternative, Record, as_number, rate_of
 from strobe.report.wording import ceiling_rates, entries, lowest, phase_of, share_of_ceiling, unit_of
@@ -50,6 +50,8 @@ def step(record: Record) -> Section:
     about = (
         f"Mean of {steps:,} measured steps; warm-up and profiled steps are left out." if steps else "Mean of a step."
     )
+    if recompiled := record.count("recompiled"):
+        about += f" torch.compile compiled anew in {counted(recompiled, 'step')} after the first ones."
     if device:
         about += " Host: when work is submitted. Device: when it is done, by CUDA events."
     return Section("step", title, about, parts)
