@@ -65,7 +65,7 @@ def machine(environment: Mapping[str, Any], gpus: Iterable[str]) -> list[tuple[s
         pairs.append(("Memory", size(whole)))
     pairs += [("GPU", gpu) for gpu in gpus]
     if isinstance(commit := environment.get("git_commit"), str) and commit:
-        pairs.append(("Commit", Text(_HASH.sub(_SHORT, commit), "code")))
+        pairs.append(("Commit of Strobe", Text(_HASH.sub(_SHORT, commit), "code")))
     return pairs
 
 
