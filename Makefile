@@ -62,7 +62,7 @@ storage-demo: $(STAMP) ## serve generated tiles, or FOLDER=..., as object storag
 	$(BIN)/python -m strobe.app.storage $(FOLDER)
 
 soak: $(STAMP) ## try faults on real trainings for ten minutes, or HOURS=1, and print what was lost, hung or left
-	$(BIN)/python -m strobe.validation.soak $(if $(HOURS),--hours $(HOURS))
+	$(BIN)/python -m strobe.validation.soak $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
 matrix: $(STAMP) ## run the tests with other Pythons, libraries and compilers; hours; ARGS="oldest-3.11 clang-3.11": only these
 	$(BIN)/python -m strobe.validation.matrix $(ARGS)
