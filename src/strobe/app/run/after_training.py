@@ -110,7 +110,7 @@ def measure_ceilings(
         for number, candidate in enumerate(tried):
             pace = (time.monotonic() - began) / sum(each[:number]) if number else 1.0
             told = f"about {clock(pace * sum(each[number:]))} left: {' '.join(candidate.overrides)}"
-            log.info("Measuring %d of %d, %s", number + 1, len(tried), told)
+            log.info("Measuring what might be faster, %d of %d, %s", number + 1, len(tried), told)
             if (entry := ceilings.alternative(candidate.side, candidate.overrides, turns=True)) is not None:
                 found.append(entry)
             save()
