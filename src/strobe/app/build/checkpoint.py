@@ -61,9 +61,8 @@ class OtherRanks(Callback):
         if not isinstance(state, dict) or not isinstance(state.get("seen"), int):  # an earlier version's
             return
         progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
-        used = data.resume(state)
-        if used != progress["current"]["ready"]:
-            progress["current"] = dict.fromkeys(progress["current"], used)
+        more = data.resume(state) - progress["current"]["ready"]
+        progress["current"] = {name: count + more for name, count in progress["current"].items()}
 
 
 class Whole(TorchCheckpointIO):
