@@ -122,7 +122,10 @@ def test_alike_runs_need_no_word(tmp_path: Path) -> None:
         ({"cpu": "i486"}, "The runs differ in processor: AMD EPYC in 2 runs, i486 in {}/2"),
         ({"usable_cores": 1}, "The runs differ in usable cores: 2 in 2 runs, 1 in {}/2"),
         ({"gpu": "H200"}, "The runs differ in GPU: none in 2 runs, H200 in {}/2"),
-        ({"git_commit": COMMIT + "+"}, "The runs differ in commit of Strobe: 0123456789ab in 2 runs, 0123456789ab+ in {}/2"),
+        (
+            {"git_commit": COMMIT + "+"},
+            "The runs differ in commit of Strobe: 0123456789ab in 2 runs, 0123456789ab+ in {}/2",
+        ),
         ({"unit": "steps"}, "Rates count images in some runs, steps in others, and cannot be compared"),
         ({"train_images": 81}, "The runs differ in training images: 80 in 2 runs, 81 in {}/2"),
         (
