@@ -95,7 +95,8 @@ def environment_differences(runs: Sequence[Trained], keys: Sequence[str]) -> lis
             Origin(
                 str(run.folder),
                 run.record.mapping("environment"),
-                {"commit of Strobe": _commit(run)} | ({} if meant else {"training images": run.record.count("train_images")}),
+                {"commit of Strobe": _commit(run)}
+                | ({} if meant else {"training images": run.record.count("train_images")}),
                 whole=run.status == "completed",
             )
             for run in known
