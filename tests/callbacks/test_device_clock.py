@@ -36,7 +36,7 @@ class Event:
         self.device = device
         self.at: float | None = None
 
-    def record(self, stream: Any) -> None:
+    def record(self) -> None:
         self.device.recorded += 1
         self.at = max(self.device.end, self.device.now)
 
