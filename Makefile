@@ -1,4 +1,4 @@
-.PHONY: setup lock train test test-gpu test-network coverage check bench soak wheel clean
+.PHONY: setup lock train test test-gpu test-network coverage check bench soak matrix wheel clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -60,6 +60,9 @@ bench: $(STAMP) ## run the quick mode of every benchmark suite; SUITE=loading AR
 
 soak: $(STAMP) ## try faults on real trainings for ten minutes, or HOURS=1, and print what was lost, hung or left
 	$(BIN)/python -m strobe.validation.soak $(if $(HOURS),--hours $(HOURS))
+
+matrix: $(STAMP) ## run the tests with other Pythons, libraries and compilers; hours; ARGS="oldest-3.11 clang-3.11": only these
+	$(BIN)/python -m strobe.validation.matrix $(ARGS)
 
 wheel: $(STAMP) ## build dist/*.whl and the source distribution
 	$(BIN)/python -m hatchling build

@@ -11,7 +11,7 @@ ANY = {  # need nothing but what is installed with Strobe
     "probe": "measure what a training's loader and model reach alone",
     "tune": "find what makes training faster, and prove it; for any script, without an edit",
     "duel": "let two trainings, or commits, take turns: which one is faster; a gate on speed",
-    "view": "open a run: its report, TensorBoard, its traces in Perfetto",
+    "view": "open a run: its report, TensorBoard, Perfetto; or make one page of any traces",
     "report": "rebuild a run's report from its records",
     "compare": "compare runs and sweeps, with intervals; a gate on speed",
     "clean": "list what runs left behind, and remove it by age",

@@ -90,7 +90,7 @@ def test_nothing_is_written_beside_its_directory(standstill: Standstill, tmp_pat
     trained(PROGRAMS["automatic"], standstill, Strobe("here", trace={"wait": 2, "repeat": 1}))
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
     names = {path.name for path in (tmp_path / "here").iterdir()}
-    assert names == {"summary.json", "steps.csv", "report.html", "tables", "tensorboard"}
+    assert names == {"summary.json", "steps.csv", "report.html", "tables", "tensorboard", "traces.html"}
     assert len(record(tmp_path / "here")["traces"]) == 1
 
 

@@ -227,7 +227,7 @@ def test_damaged_and_huge_traces_are_left_out(
     assert found["steps"] == 1
     half = written(tmp_path, 4, *({"name": str(number)} for number in range(5000)))
     half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
-    assert diagnose_trace._text_bytes(half) > 10_000  # is what its last bytes tell
+    assert diagnose_trace.text_bytes(half) > 10_000  # is what its last bytes tell
     assert read_evidence([half]) is None
     told = [next(line for line in caplog.messages if path.name in line) for path in (cut, huge, half)]
     assert ["too large" in line for line in told] == [False, True, False]

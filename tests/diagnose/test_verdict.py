@@ -170,6 +170,19 @@ def test_hydra_composes_what_is_to_be_copied(cause: str) -> None:
         assert ("null" if chosen is None else str(chosen).lower()) == value
 
 
+def test_no_finding_rests_on_a_ceiling_that_training_has_passed() -> None:
+    record = example("loader")
+    assert "the model alone reaches" in diagnose(record)[0].evidence
+    rate = record.summary["overall_images_per_second"] / 3
+    record.summary["ceilings"] |= {"model": rate, "intervals": {"model": [rate / 3, 12 * rate]}}
+    record.summary["ceilings"]["alternatives"] = [
+        {"side": "model", "overrides": ["data.batch_size=64"], "rate": 2 * rate, "ratio": [1.0, 0.9, 1.1]}
+    ]
+    assert too_low(record)
+    [found] = [one for one in diagnose(record) if one.cause == "loader"]
+    assert "the model alone reaches" not in found.evidence
+
+
 def test_training_beyond_its_ceiling_is_not_measurable() -> None:
     record = example("memory_layout")
     for name in ("median", "low", "high"):

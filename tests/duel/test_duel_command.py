@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from strobe.measure import contention
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure
 from support.duels import Made, files, said
@@ -42,6 +43,18 @@ def test_phases_stand_side_by_side_where_they_are_known(capsys: pytest.CaptureFi
     ]
     _, text = said(capsys, "--quads", "4", "--", "rate=1", "--", "rate=2", "timed", begin=Made)
     assert ["forward", "0.50"] in [line.replace("│", " ").split() for line in text.splitlines()]
+
+
+def test_the_rates_are_those_of_the_table_and_a_busy_machine_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(contention, "between", lambda *_: {"others": 0.81, "stolen": None})
+    _, text = said(capsys, "--quads", "4", "--", "rate=1", "timed", "--", "rate=2", "timed", begin=Made)
+    assert "A 1,600 samples/s, B 1,778 samples/s" in text
+    assert "Others took 81% of the cores meanwhile; on a quiet machine the interval is narrower." in text
+    monkeypatch.setattr(contention, "between", lambda *_: {"others": 0.02, "stolen": 0.01})
+    _, text = said(capsys, "--quads", "4", "--", "rate=1", "--", "rate=2", begin=Made)
+    assert "Others" not in text
 
 
 def test_steps_are_compared_where_a_side_does_not_show_the_size_of_its_batches(

@@ -1,5 +1,6 @@
 """What lies in the tests' storage, and the loaders that read from it."""
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from strobe.app.loaders.base import LoadedData
 from strobe.app.loaders.sources import PathTable
 from strobe.app.storage.folder import RemoteFolder, remote_folder
 from strobe.app.storage.objects import Storage
-from strobe.app.storage.serving import BUCKET, upload
+from strobe.app.storage.serving import BUCKET, PIECE, SlowLine, upload
 from support.photo_files import CHOICES, made
 
 LOADERS = [(form, name) for name, choice in CHOICES.items() if choice.get("objects") for form in choice.reads]
@@ -35,3 +36,24 @@ def from_storage(source: Any, folder: RemoteFolder) -> Any:
 def remote(form: str, name: str, source: Any, folder: RemoteFolder, **options: Any) -> LoadedData:
     """The data set of a loader that reads ``source`` from storage."""
     return made(name, from_storage(source, folder), Path("nowhere"), **options)
+
+
+class Faulty(SlowLine):
+    """A line that answers the next ``refuse`` requests with 503, and breaks off each answer after ``cut`` bytes."""
+
+    refuse = 0
+    cut: int | None = None
+
+    def serve(self, client: socket.socket) -> None:
+        if self.refuse:
+            self.refuse -= 1
+            client.recv(PIECE)
+            client.sendall(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        else:
+            super().serve(client)
+
+    def answer(self, server: socket.socket, client: socket.socket) -> None:
+        if self.cut is None:
+            super().answer(server, client)
+        else:
+            client.sendall(server.recv(self.cut))

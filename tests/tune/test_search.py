@@ -212,7 +212,7 @@ def test_a_batch_whose_callback_is_paid_less_often_says_so(tmp_path: Path) -> No
     assert tuning.changes[0].startswith("data.batch_size=")
     assert tuning.trials[0]["why"] == "Slow takes 100 ms a step, which larger batches pay less often"
     assert (
-        "The loader alone"
+        "the loader alone"
         in searched(Sided(tmp_path / "b", loading, lambda _: 1e5), fresh(tmp_path / "b")).trials[0]["why"]
     )
 

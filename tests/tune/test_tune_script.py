@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,20 +11,23 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from strobe.diagnose.rank import diagnose
 from strobe.errors import ConfigError, DataError
 from strobe.process.locks import alone_in
 from strobe.records.files import write_summary
 from strobe.records.run import Record
 from strobe.tune import command
 from strobe.tune.dimensions import ALL, OWN
+from strobe.tune.proposals import advice
 from strobe.tune.record import NAME, NOTHING, Tuning, begin
 from strobe.tune.script import Script
 from strobe.tune.search import BUDGET
-from strobe.tune.table import first_losses, print_tuning, total, warning
+from strobe.tune.table import ending, first_losses, print_tuning, total, warning
 from support.landscape import Sided
 from support.pages import Page
 from support.processes import begin as started
 from support.processes import ended
+from support.recorded import example
 from support.refusals import ended as refused
 
 SCRIPT = """
@@ -119,7 +123,7 @@ def test_it_ends_with_what_to_write_and_where(
     said = capsys.readouterr()
     assert "This runs python train.py --lr 0.1 up to its first fit, many times" in said.err
     assert "num_workers=2, persistent_workers=True: 2.50 times (2.45 to 2.55), predicted" in said.out
-    assert "The loader alone reaches 200 samples/s" in said.out
+    assert "With this the loader alone reaches 200" in said.out
     assert "git apply found.diff" in said.out.splitlines()
     assert FASTER in said.out.splitlines()
     [page] = tmp_path.glob("strobe-tune/*/*-train/search.html")
@@ -272,6 +276,26 @@ def test_where_nothing_was_tried_it_says_why(over: list[str] | None, why: str, s
     tuning = tuning_of(tmp_path)
     tuning.trials, tuning.ended, tuning.header["over"] = [], why, over
     assert total(tuning) == said
+
+
+def test_a_busy_machine_is_said_to_be_the_reason(tmp_path: Path) -> None:
+    record = example("shared_machine")
+    record.summary["findings"] = [one.as_dict() for one in diagnose(record)]
+    (tmp_path / "looks").mkdir()
+    write_summary(tmp_path / "looks" / "summary.json", record.summary)
+    tuning = tuning_of(tmp_path)
+    unknown = {"median": 0.9, "low": 0.01, "high": 90.0}
+    tuning.best, tuning.ended, tuning.seconds = [], BUDGET, 7.5 * 60
+    tuning.trials = [
+        {"overrides": ["engine.num_workers=1"], "measured": unknown, "verdict": "no difference", "kept": False}
+    ]
+    assert total(tuning) == "Too noisy to tell whether anything is faster."
+    assert ending(tuning) == "The time is up after 7.5 min, not 60 s: a comparison that has begun is finished."
+    tuning.probes = [{"directory": "looks", "alternatives": 4}]
+    tuning.sides = [{"side": "model", "overrides": changes} for changes in ([], ["threads=1"], [], ["threads=1"])]
+    assert tuning.settings == 5
+    assert re.search(r"finished\. Other processes took \d+% of the cores meanwhile: search again", ending(tuning))
+    assert advice(record) == []
 
 
 def test_a_search_that_another_process_is_at_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,7 @@ from strobe.records.steps import measure_steps
 from strobe.report.page import write_report
 from strobe.report.terminal import print_summary
 
-WRITTEN = ("summary.json", "steps.csv", "ranks", "report.html", "tables")  # besides traces
+WRITTEN = ("summary.json", "steps.csv", "ranks", "report.html", "traces.html", "tables")  # besides traces
 log = logging.getLogger(__name__)
 
 

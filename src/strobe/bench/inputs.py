@@ -122,7 +122,7 @@ def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> In
     shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"
     root = Path(asked.cfg.data.root) if given else shared
     real = given or ("STROBE_DATA" in os.environ and shared.is_dir())
-    found = sorted(map(Path, files_below(str(root), JPEG))) if real and root.is_dir() else []
+    found = sorted(root / name for name in files_below(str(root), JPEG)) if real and root.is_dir() else []
     paths = found if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
     if not paths:
         where = f"data.root={root}" if given else f"STROBE_DATA={os.environ['STROBE_DATA']}: its folder photos"

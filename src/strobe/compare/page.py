@@ -1,7 +1,6 @@
 """``comparison.html``: one self-contained file about many runs, from their comparison alone. Imports no torch."""
 
 import re
-import statistics
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from strobe.compare.charts import devices, operators, over_batch, over_workers, 
 from strobe.compare.shown import DEFAULT, MARKS, Cell, Comparison, comparison_of
 from strobe.present import parts as kit
 from strobe.present.charts.svg import rect, svg, whisker
-from strobe.present.format import counted, cut, duration, figure, percent, size, times
+from strobe.present.format import counted, cut, duration, figure, interval, percent, size, times
 from strobe.present.page import render as rendered
 from strobe.present.page import shown
 from strobe.report.footer import machine, versions
@@ -97,6 +96,8 @@ def verdict(compared: Comparison) -> str:
         rest = f"; {few} other setting{'s' * (others > 1)} may be as fast"
     name, ratio = compared.called(best), best.speedup
     is_ = "has the highest rate" if best.place == "highest" else "is the fastest"
+    if best.place == "highest" and len(compared.measured) > 1:
+        rest = ", but these runs cannot tell whether it is the fastest"
     if best.baseline or not baseline or not ratio:
         return f"{'The baseline, ' * best.baseline}{name}{',' * best.baseline} {is_}: {much}{rest}."
     if best.verdict in ("no difference", "too few runs"):
@@ -135,7 +136,7 @@ def _tiles(compared: Comparison) -> list[kit.Tile]:
     failed = len(compared.cells) - len(compared.measured)
     left = f"{failed:,} not measured" if failed else "all measured"
     counts = [len(cell.runs) for cell in compared.cells]
-    each = f"{statistics.median(counts):g} to a cell{', mostly' * (len(set(counts)) > 1)}"
+    each = f"{interval(min(counts), max(counts), '{:,}'.format) if len(set(counts)) > 1 else counts[0]} to a cell"
     return [*tiles, kit.Tile("Cells", f"{len(counts):,}", note=left), kit.Tile("Runs", f"{sum(counts):,}", note=each)]
 
 

@@ -15,6 +15,7 @@ from strobe.compare.cells import ACCURACY, CEILINGS
 from strobe.compare.shown import Cell, Comparison, between, comparison_of
 from strobe.present.format import estimate, figure, rate
 from strobe.present.terminal import say
+from strobe.records.sweep import INTERRUPTED
 
 _COLOURS = {"faster": "green", "slower": "red", "baseline": "cyan", "failed": "red", "interrupted": "yellow"}
 _PHASES = {"waiting": "data_wait", "forward": "forward", "backward": "backward", "optimizer": "optimizer"}
@@ -114,7 +115,7 @@ def _lines(compared: Comparison, comparison: Mapping[str, Any]) -> list[str]:
     for cell in compared.cells:
         if cell.error:
             errors.setdefault(cell.error, []).append(f"{cell.name} {_how_many(cell)}")
-    lines = [f"{', '.join(ended)}: {error}" for error, ended in errors.items()]
+    lines = [", ".join(ended) + f": {error}" * (error != INTERRUPTED) for error, ended in errors.items()]
     lines += [f"not the same: {sentence}" for sentence in comparison["unlike"]]
     lines += [
         f"{knee['where']}: data.batch_size={knee['batch_size']} comes within 5% of the best, {knee['best_batch_size']} "

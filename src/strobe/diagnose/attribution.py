@@ -154,7 +154,8 @@ def fixed_cost(record: Record, step: Step) -> float:
         return 0.0
     best = max(larger, key=lambda one: one.rate.median)
     images = best.images or 0.0
-    now, then = step.images / step.model.median, images / best.rate.median
+    rate = best.ratio.median * step.model.median if best.ratio else best.rate.median  # in turns: the machine drifts
+    now, then = step.images / step.model.median, images / rate
     return min(now, max(0.0, now - (then - now) / (images - step.images) * step.images))
 
 

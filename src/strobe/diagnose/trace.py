@@ -84,7 +84,7 @@ def read_evidence(paths: Sequence[Path]) -> dict[str, Any] | None:
     sums, left = _Sums(), MOST_BYTES
     for path in sorted(paths, key=_written, reverse=True)[:NEWEST]:
         try:
-            size = _text_bytes(path)
+            size = text_bytes(path)
             if size <= left:
                 with without_gc():
                     _add(read_trace(path), sums)
@@ -330,7 +330,7 @@ def _written(path: Path) -> int:
         return 0
 
 
-def _text_bytes(path: Path) -> int:
+def text_bytes(path: Path) -> int:
     """A trace's size when unpacked, from gzip's last four bytes (RFC 1952, 2.3.1)."""
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"

@@ -29,13 +29,16 @@ from rich.table import Table
 
 from strobe.attach.entry import WANTED
 from strobe.callbacks.columns import PHASES
+from strobe.diagnose.attribution import TAKEN
 from strobe.duel.commits import WORKING_TREE, Repository
 from strobe.duel.foreign import TIMEOUT, Foreign
 from strobe.duel.paired_trial import FALSE, Defeat, Duel, duel
 from strobe.duel.program import OWN
 from strobe.errors import ConfigError, StrobeError
+from strobe.measure import contention
+from strobe.measure.environment import usable_cores
 from strobe.measure.gate import Case, parse_share, rule
-from strobe.present.format import estimate, milliseconds, rate
+from strobe.present.format import estimate, milliseconds, percent, rate
 from strobe.present.terminal import ProgressDisplay, clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
@@ -97,23 +100,34 @@ def main(arguments: Sequence[str] | None = None, begin: Train = Foreign) -> None
 
 def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | None, console: Console) -> int:
     first, second = (side.training for side in sides)
+    before = contention.read()
     with ProgressDisplay(console) as display:
         found = _turns(sides, options, display)
+    machine = contention.between(before, contention.read(), usable_cores())
     ratio, unit = found.ratio, "steps/s" if first.in_steps else "samples/s"
     words = {"faster": "B is faster", "slower": "B is slower"}.get(ratio.verdict, "no measurable difference")
     for table in _phases(first, second):
         console.print(table)
-    say(console, f"A {rate(median(found.theirs))} {unit}, B {rate(median(found.ours))} {unit}")
+    say(console, f"A {rate(_rate(first, found.theirs))} {unit}, B {rate(_rate(second, found.ours))} {unit}")
     told = f"B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
     told += f"{ratio.level:.0%} interval): {words}."
     if ratio.wide and ratio.verdict == "no difference":
         told = f"These turns cannot tell which is faster: the turns differ too much; try --quads {2 * options.quads}."
     say(console, told)
+    if (others := (machine["others"] or 0.0) + (machine["stolen"] or 0.0)) >= TAKEN:
+        told = f"Others took {percent(others)} of the cores meanwhile"
+        say(console, f"{told}; on a quiet machine the interval is narrower.")
     if limit is None:
         return 0
     ruling = rule([Case("B", ratio)], limit, FLAG, "--quads")
     say(console, ruling.text)
     return ruling.code
+
+
+def _rate(training: Foreign, rates: Sequence[float]) -> float:
+    """Of all turns, as the table's; the median turn's where phases are not known."""
+    of_step, seconds = 1.0 if training.in_steps else training.step_images, sum(training.step_phases.values())
+    return of_step / seconds if of_step and seconds else median(rates)
 
 
 def _turns(sides: Sequence[Side], options: argparse.Namespace, display: ProgressDisplay) -> Duel:

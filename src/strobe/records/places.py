@@ -76,10 +76,10 @@ def traces_in(path: Path) -> list[Path]:
     return _in_order(trace for trace in found if not trace.name.startswith("."))
 
 
-def newest_traces(path: Path) -> list[Path]:
-    """The trace file at ``path``; of the traces below it the newest of each rank, and those that name none."""
+def newest_of(traces: Iterable[Path]) -> list[Path]:
+    """Of traces in the order of their cycles the last one of each rank, and all that name none."""
     found: dict[str, Path] = {}
-    for trace in traces_in(path):
+    for trace in traces:
         rank = re.search(r"(_rank\d+)(_partial)?\.\d+\.pt\.trace", trace.name)
         found[f"{trace.parent}{rank[1]}" if rank else str(trace)] = trace
     return list(found.values())

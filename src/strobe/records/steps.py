@@ -1,15 +1,17 @@
-"""A run's ``steps.csv``: its rows, and what ``summary.json`` says of them."""
+"""What ``summary.json`` says of a run's ``steps.csv``."""
 
 import csv
-import statistics
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import accumulate, chain, combinations, compress, groupby, pairwise
+from itertools import combinations, compress, pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN, MEMORY, OWNED, PHASES
 from strobe.measure.timing import WARMUP_STEPS
+
+if TYPE_CHECKING:  # which import NumPy
+    from strobe.records.step_table import StepTable, Values
 
 FEWEST_TO_TELL = 40  # steps: with fewer, unevenness is not reported
 FEWEST_TO_GROW = 8  # likewise for slowing down: two in each quarter of the run
@@ -36,18 +38,22 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
     the caller calls them, or ``steps`` where a batch did not tell its size.
     """
     from strobe.measure.statistics import recorded, series  # which import NumPy
+    from strobe.records.step_table import read_table
 
-    rows = read_rows(path)
-    counted = [row for row in rows[WARMUP_STEPS:] if not row["profiled"]]
-    settled = [row for row in counted if not row.get("compiled")]
-    recompiled = len(counted) - len(settled)
-    if recompiled < len(settled):  # otherwise compiling is how it trains
-        counted = settled
-    if not _has_images(counted):
-        samples, counted = "steps", [row | {"images": 1.0} for row in counted]
-    profiled = sum(1 for row in rows if row["profiled"])
+    rows = read_table(path)
+    profiled = rows.get("profiled") != 0
+    free = ~profiled
+    free[:WARMUP_STEPS] = False
+    compiling = free & (rows.get("compiled") != 0)
+    recompiled = int(compiling.sum())
+    if 2 * recompiled < free.sum():  # otherwise compiling is how it trains
+        free &= ~compiling
+    counted = rows.take(free)
+    if not counted.has("images").all():
+        samples, counted = "steps", _with_steps(counted)
+    measured, told = len(counted), int(profiled.sum())
     return {
-        "steps": {"measured": len(counted), "profiled": profiled, "skipped": len(rows) - len(counted) - profiled},
+        "steps": {"measured": measured, "profiled": told, "skipped": len(rows) - measured - told},
         "recompiled": recompiled,
         "unit": samples,
         "images_per_second": recorded(
@@ -55,86 +61,111 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
         ),
         "overall_images_per_second": _overall_rate(rows, counted),
         "step_seconds": _means(counted, ("total", *PHASES)),
-        "device_seconds": _means(counted, DEVICE, "device_") if counted and "device_total" in counted[-1] else None,
-        "between_seconds": {
-            name: statistics.fmean(row.get(name, 0.0) for row in rows) if rows else None for name in GAPS
-        },
+        "device_seconds": _means(counted, DEVICE, "device_") if counted.has("device_total")[-1:].any() else None,
+        "between_seconds": _means(rows, GAPS),
         "cores_used": _cores_used(counted, CPU),
         "main_used": _cores_used(counted, MAIN),
-        "garbage_seconds": statistics.fmean(row.get(COLLECTING, 0.0) for row in counted) if counted else None,
-        "garbage_steps": _half([row.get(COLLECTING, 0.0) for row in counted]),
-        "uneven": _uneven(counted) if len(counted) >= FEWEST_TO_TELL else None,
-        "quarters": _quarters(counted) if len(counted) >= FEWEST_TO_GROW else None,
+        "garbage_seconds": _mean(counted.get(COLLECTING)),
+        "garbage_steps": _half(counted.get(COLLECTING)),
+        "uneven": _uneven(counted) if measured >= FEWEST_TO_TELL else None,
+        "quarters": _quarters(counted) if measured >= FEWEST_TO_GROW else None,
         "memory_growth": {name: _growth(rows, name) for name in MEMORY},
         "callbacks": _callbacks(counted),
         "after": _after(rows),
-        "updates": statistics.fmean(_updates(row) for row in counted) if counted else None,
+        "updates": _mean(_updates(counted)),
         "epoch_starts": _epoch_starts(rows),
-        "first_step_seconds": rows[0]["total"] if rows else None,
+        "first_step_seconds": float(rows.get("total")[0]) if len(rows) else None,
     }
 
 
-def _rates(rows: Sequence[dict[str, float]], block: int) -> list[float]:
+def _with_steps(rows: "StepTable") -> "StepTable":
+    """The same, where a step counts as one image."""
+    import numpy as np
+
+    from strobe.records.step_table import StepTable
+
+    return StepTable({**rows.columns, "images": np.ones(rows.places[-1] + 1)}, rows.places)
+
+
+def _rates(rows: "StepTable", block: int) -> list[float]:
     """The rate of each block of steps, or of each step whose time on the device is known."""
-    if rows and "device_total" in rows[-1]:
-        return [row["images"] / row["device_total"] for row in rows if row.get("device_total")]
-    blocks = [rows[start : start + block] for start in range(0, len(rows), block)]
-    return [sum(row["images"] for row in some) / sum(row["total"] for row in some) for some in blocks]
+    import numpy as np
+
+    images, seconds, starts = rows.get("images"), rows.get("total"), np.arange(0, len(rows), block)
+    if rows.has("device_total")[-1:].any():
+        device = rows.get("device_total")
+        images, seconds = images[device != 0], device[device != 0]
+    elif len(starts):
+        images, seconds = np.add.reduceat(images, starts), np.add.reduceat(seconds, starts)
+    rates: list[float] = (images / seconds).tolist()
+    return rates
 
 
-def _has_images(rows: Sequence[dict[str, float]]) -> bool:
-    return all("images" in row for row in rows)
-
-
-def _overall_rate(rows: Sequence[dict[str, float]], counted: Sequence[dict[str, float]]) -> float | None:
+def _overall_rate(rows: "StepTable", counted: "StepTable") -> float | None:
     """The rate over the time that training takes: the counted steps, and their share of what lies between steps."""
-    if not counted:
+    if not len(counted):
         return None
-    between = statistics.fmean(sum(row.get(name, 0.0) for name in GAPS) for row in rows)
-    return sum(row["images"] for row in counted) / sum(row["total"] + between for row in counted)
+    seconds = counted.get("total").sum() + len(counted) * _gaps(rows).mean()
+    return float(counted.get("images").sum() / seconds)
 
 
-def _means(rows: Sequence[dict[str, float]], names: Sequence[str], prefix: str = "") -> dict[str, float | None]:
-    return {name: statistics.fmean(row.get(prefix + name, 0.0) for row in rows) if rows else None for name in names}
+def _gaps(rows: "StepTable") -> "Values":
+    """Seconds between each step and the next one."""
+    return sum((rows.get(name) for name in GAPS[1:]), rows.get(GAPS[0]))
 
 
-def _cores_used(rows: Sequence[dict[str, float]], columns: Sequence[str]) -> dict[str, float | None]:
+def _mean(values: "Values") -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _means(rows: "StepTable", names: Sequence[str], prefix: str = "") -> dict[str, float | None]:
+    return {name: _mean(rows.get(prefix + name)) for name in names}
+
+
+def _cores_used(rows: "StepTable", columns: Sequence[str]) -> dict[str, float | None]:
     """Cores that this process, or its main thread, used in each phase of the sampled steps.
 
     One that takes far longer than the others is left out: it is chance, such as Python's first full garbage collection.
     """
-    asked = sorted((row for row in rows if columns[0] in row), key=lambda row: row["total"])
-    if len(asked) >= FEWEST_SAMPLES and asked[-1]["total"] > FAR * max(_usual(asked, "total"), asked[-2]["total"]):
-        asked.pop()
-    seconds = {phase: sum(row.get(phase, 0.0) for row in asked) for phase in PHASES}
-    computed = {
-        phase: sum(row.get(column, 0.0) for row in asked) for phase, column in zip(PHASES, columns, strict=True)
-    }
+    asked = rows.take(rows.has(columns[0]))
+    total = asked.get("total")
+    if len(asked) >= FEWEST_SAMPLES:
+        *_, second, longest = sorted(total)
+        if longest > FAR * max(_median(total), second):
+            asked = asked.take(total < longest)
+    seconds = {phase: float(asked.get(phase).sum()) for phase in PHASES}
+    computed = {phase: float(asked.get(column).sum()) for phase, column in zip(PHASES, columns, strict=True)}
     return {phase: computed[phase] / seconds[phase] if seconds[phase] >= SHORTEST else None for phase in PHASES}
 
 
-def _uneven(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
+def _uneven(rows: "StepTable") -> dict[str, Any]:
     """How many steps take far longer than typical ones, what that costs per mean step, and mostly in which phase.
 
     Steps are compared with those of as many updates: with accumulated gradients, or a second optimizer, steps with an
     update are longer by design.
     """
-    alike = {count: [row for row in rows if _updates(row) == count] for count in set(map(_updates, rows))}
-    usual = {count: {name: _usual(some, name) for name in ("total", *PHASES)} for count, some in alike.items()}
-    long = [row for row in rows if row["total"] > FAR * usual[_updates(row)]["total"]]
-    extra = {name: sum(row.get(name, 0.0) - usual[_updates(row)][name] for row in long) for name in ("total", *PHASES)}
+    import numpy as np
+
+    counts, kind = np.unique(_updates(rows), return_inverse=True)
+    values = {name: rows.get(name) for name in ("total", *PHASES)}
+    usual = {
+        name: np.array([_median(some[kind == number]) for number in range(len(counts))])[kind]
+        for name, some in values.items()
+    }
+    long = values["total"] > FAR * usual["total"]
+    extra = {name: float((values[name] - usual[name])[long].sum()) for name in values}
     return {
-        "steps": len(long),
-        "usual_seconds": _usual(rows, "total"),
-        "long_seconds": statistics.median(row["total"] for row in long) if long else None,
+        "steps": int(long.sum()),
+        "usual_seconds": _median(values["total"]),
+        "long_seconds": _median(values["total"][long]) if long.any() else None,
         "extra_seconds": extra["total"] / len(rows),
-        "garbage_seconds": sum(row.get(COLLECTING, 0.0) for row in long) / len(rows),
-        "phase": max(PHASES, key=lambda phase: extra[phase]) if long else None,
+        "garbage_seconds": float(rows.get(COLLECTING)[long].sum()) / len(rows),
+        "phase": max(PHASES, key=lambda phase: extra[phase]) if long.any() else None,
         "files": None,  # of the batches that were waited for, where somebody looks at them
     }
 
 
-def _epoch_starts(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
+def _epoch_starts(rows: "StepTable") -> dict[str, Any]:
     """How long the first step of an epoch waits for data, and what the start of an epoch costs beyond its other steps.
 
     The run's first epoch, and those with a profiled step, are left out. ``extra`` are seconds of each phase, without
@@ -142,111 +173,113 @@ def _epoch_starts(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
     one; None with fewer than ``FEWEST_EPOCHS``. Steps are compared with those of as many images and updates.
     ``between`` lies before them, and is neither a validation nor anybody's hook.
     """
+    import numpy as np
 
-    def own(row: dict[str, float], phase: str) -> float:
-        return row.get(phase, 0.0) - row.get(f"wait_{phase}", 0.0)
-
-    found = [list(steps) for _, steps in groupby(rows, key=lambda row: row["epoch"])]
-    epochs = [steps for steps in found[1:] if not any(row["profiled"] for row in steps)]
-    firsts = [(steps[:place], steps[place:]) for steps in epochs if (place := min(OPENING, len(steps) // 2))]
-    others = defaultdict[tuple[float | None, float], list[dict[str, float]]](list)
-    for row in chain.from_iterable(rest for _, rest in firsts):
-        others[_kind(row)].append(row)
+    epoch, profiled = rows.get("epoch"), rows.get("profiled") != 0
+    starts = np.flatnonzero(np.diff(epoch)) + 1  # of all epochs but the first
+    ends = np.append(starts, len(rows))[1:]
+    epochs = [(start, end) for start, end in zip(starts, ends, strict=True) if not profiled[start:end].any()]
+    openings = [(start, start + min(OPENING, (end - start) // 2), end) for start, end in epochs]
+    openings = [(start, rest, end) for start, rest, end in openings if rest > start]
     extra: dict[str, float] = {}
-    for phase in PHASES if len(firsts) >= FEWEST_EPOCHS else ():
-        usual = {kind: statistics.median(own(row, phase) for row in some) for kind, some in others.items()}
-        more = [sum(own(row, phase) - usual.get(_kind(row), own(row, phase)) for row in first) for first, _ in firsts]
-        extra[phase] = statistics.median(more)
-    gaps = [
-        before.get("between", 0.0) - sum(value for name, value in before.items() if name.startswith(AFTER))
-        for before, after in pairwise(rows)
-        if after["epoch"] != before["epoch"]
-    ]
+    if len(openings) >= FEWEST_EPOCHS:
+        kinds, kind = np.unique([rows.get("images", -1.0), _updates(rows)], axis=1, return_inverse=True)
+        later = np.zeros(len(rows), dtype=bool)
+        for _, rest, end in openings:
+            later[rest:end] = True
+        alike = [np.flatnonzero(later & (kind == number)) for number in range(kinds.shape[1])]
+        for phase in PHASES:
+            own = rows.get(phase) - rows.get(f"wait_{phase}")
+            usual = np.array([_median(own[some]) if len(some) else np.nan for some in alike])
+            more = np.nan_to_num(own - usual[kind])
+            extra[phase] = _median(np.array([more[start:rest].sum() for start, rest, _ in openings]))
+    after = sum((rows.get(name) for name in rows.columns if name.startswith(AFTER)), 0.0 * epoch)
+    gaps = (rows.get("between") - after)[starts - 1]
     return {
         "count": len(epochs),
-        "data_wait": statistics.fmean(steps[0]["data_wait"] for steps in epochs) if epochs else None,
+        "data_wait": _mean(rows.get("data_wait")[[start for start, _ in epochs]]) if epochs else None,
         "extra": extra or None,
-        "between": max(0.0, statistics.fmean(gaps)) if gaps else None,
+        "between": max(0.0, float(gaps.mean())) if len(gaps) else None,
     }
 
 
-def _half(values: Sequence[float]) -> int:
+def _half(values: "Values") -> int:
     """How many of the largest make up half of the sum."""
-    sums, half = accumulate(sorted(values, reverse=True), initial=0.0), sum(values) / 2
-    return sum(1 for before in sums if before < half)
+    import numpy as np
+
+    sums = np.append(0.0, np.sort(values)[::-1].cumsum())
+    return int((sums < sums[-1] / 2).sum())
 
 
-def _kind(row: dict[str, float]) -> tuple[float | None, float]:
-    """What steps must share to take equally long: images and updates."""
-    return row.get("images"), _updates(row)
+def _updates(rows: "StepTable") -> "Values":
+    return rows.get("updates", 1.0)
 
 
-def _updates(row: dict[str, float]) -> float:
-    return row.get("updates", 1.0)
-
-
-def _quarters(rows: Sequence[dict[str, float]]) -> dict[str, Any]:
+def _quarters(rows: "StepTable") -> dict[str, Any]:
     """A typical step of each quarter of the run, and the phase that grew most from the first to the last.
 
     ``rising``: of all pairs of that phase's steps, or blocks of them, the share in which the later one takes longer.
     """
     size = len(rows) // 4
-    parts = [rows[start : start + size] for start in range(0, 4 * size, size)]
-    grown = {phase: _usual(parts[-1], phase) - _usual(parts[0], phase) for phase in PHASES}
-    phase = max(grown, key=lambda phase: grown[phase])
+    parts = {
+        name: [_median(values[start : start + size]) for start in range(0, 4 * size, size)]
+        for name, values in ((name, rows.get(name)) for name in ("total", *PHASES))
+    }
+    phase = max(PHASES, key=lambda phase: parts[phase][-1] - parts[phase][0])
     count = min(len(rows), BLOCKS)
     ends = [len(rows) * place // count for place in range(count + 1)]
-    pairs = list(combinations([_usual(rows[start:end], phase) for start, end in pairwise(ends)], 2))
+    values = rows.get(phase)
+    pairs = list(combinations([_median(values[start:end]) for start, end in pairwise(ends)], 2))
     return {
-        "seconds": [_usual(part, "total") for part in parts],
+        "seconds": parts["total"],
         "phase": phase,
-        "phase_seconds": [_usual(part, phase) for part in parts],
+        "phase_seconds": parts[phase],
         "rising": sum(after > before for before, after in pairs) / len(pairs),
     }
 
 
-def _usual(rows: Sequence[dict[str, float]], name: str) -> float:
-    return statistics.median(row.get(name, 0.0) for row in rows)
+def _median(values: "Values") -> float:
+    import numpy as np
+
+    return float(np.median(values))
 
 
-def _growth(rows: Sequence[dict[str, float]], name: str) -> dict[str, Any] | None:
+def _growth(rows: "StepTable", name: str) -> dict[str, Any] | None:
     """How much the memory of a process grew from the first quarter of its figures to the last, and whether steadily.
 
     None for fewer than ``FEWEST_FIGURES``.
     """
-    moments = accumulate(row["total"] + sum(row.get(gap, 0.0) for gap in GAPS) for row in rows)
-    figures = [(moment, row[name]) for moment, row in zip(moments, rows, strict=True) if name in row]
-    if (size := len(figures) // 4) < FEWEST_FIGURES // 4:
+    there = rows.has(name)
+    moments, held = (rows.get("total") + _gaps(rows)).cumsum()[there], rows.get(name)[there]
+    if (size := len(held) // 4) < FEWEST_FIGURES // 4:
         return None
-    parts = [figures[start : start + size] for start in range(len(figures) - 4 * size, len(figures), size)]
-    times, held = ([statistics.fmean(figure[place] for figure in part) for part in parts] for place in (0, 1))
-    grown = [after - before for before, after in pairwise(held)]
+    times, means = (values[-4 * size :].reshape(4, size).mean(1) for values in (moments, held))
+    grown = means[1:] - means[:-1]
     return {
-        "first_bytes": figures[0][1],
-        "last_bytes": figures[-1][1],
-        "seconds": figures[-1][0] - figures[0][0],
-        "bytes_per_second": (held[-1] - held[0]) / (times[-1] - times[0]),
-        "steady": min(grown) > max(grown) * STEADY,
+        "first_bytes": float(held[0]),
+        "last_bytes": float(held[-1]),
+        "seconds": float(moments[-1] - moments[0]),
+        "bytes_per_second": float((means[-1] - means[0]) / (times[-1] - times[0])),
+        "steady": bool(grown.min() > grown.max() * STEADY),
     }
 
 
-def _callbacks(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
+def _callbacks(rows: "StepTable") -> list[dict[str, Any]]:
     """Seconds per step of each callback, logger and module with hooks in a step, the longest first."""
     found = []
-    for column in rows[0] if rows else ():
-        if column.startswith(OWNED):
-            values = [row.get(column, 0.0) for row in rows]
-            name = column.removeprefix(OWNED)
-            longest = max(values)
-            calls = sum(1 for value in values if value > CALLED * longest)
-            found.append({"name": name, "mean": statistics.fmean(values), "longest": longest, "calls": calls})
+    for column in rows.columns:
+        if column.startswith(OWNED) and rows.has(column)[:1].any():
+            values, name = rows.get(column), column.removeprefix(OWNED)
+            longest = float(values.max())
+            calls = int((values > CALLED * longest).sum())
+            found.append({"name": name, "mean": float(values.mean()), "longest": longest, "calls": calls})
     return sorted(found, key=lambda one: -one["mean"])
 
 
-def _after(rows: Sequence[dict[str, float]]) -> list[dict[str, Any]]:
+def _after(rows: "StepTable") -> list[dict[str, Any]]:
     """Seconds per step of each callback's, and the module's, hooks between steps, the longest first."""
-    columns = [column for column in rows[0] if column.startswith(AFTER)] if rows else []
-    means = {column: statistics.fmean(row.get(column, 0.0) for row in rows) for column in columns}
+    columns = [column for column in rows.columns if column.startswith(AFTER) and rows.has(column)[:1].any()]
+    means = {column: float(rows.get(column).mean()) for column in columns}
     found = [{"name": column.removeprefix(AFTER), "mean": mean} for column, mean in means.items() if mean]
     return sorted(found, key=lambda one: -float(str(one["mean"])))
 

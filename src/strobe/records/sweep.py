@@ -13,6 +13,7 @@ NAME = "sweep.json"
 SCHEMA = 1
 OWN = "sweep."  # keys that are not passed to cells
 STATUSES = ("completed", "failed", "interrupted")
+INTERRUPTED = "it was interrupted"
 UNFINISHED = "it had not ended when the sweep did"
 
 

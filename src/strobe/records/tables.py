@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from strobe.callbacks.columns import PHASES
-from strobe.records.steps import read_rows
+from strobe.callbacks.columns import GAPS, PHASES
 
 Rows = Sequence[dict[str, float]]
 TOP = 15
+DRAWN = {"step", "epoch", "images", "profiled", "total", "device_total", *GAPS}  # columns of steps.csv
 DEVICE_TABLE, HOST_TABLE = "operators_by_device_time", "operators_by_cpu_time"
 _COLUMNS = {DEVICE_TABLE: ("self_device_us", "device_us"), HOST_TABLE: ("self_cpu_us", "cpu_us")}
 _RANGES = {*PHASES, "fetch", "validation"}  # phases in a trace; the page shows them as such
@@ -58,9 +58,11 @@ class File:
 
 
 def steps_of(run: Path) -> list[dict[str, float]]:
-    """The rows of ``steps.csv``; empty if it is missing or damaged."""
+    """The rows of ``steps.csv``, as far as they are drawn; empty if it is missing or damaged."""
+    from strobe.records.step_table import read_table  # which imports NumPy
+
     try:
-        return read_rows(run / "steps.csv")
+        return read_table(run / "steps.csv", DRAWN.__contains__).rows()
     except (OSError, ValueError, TypeError, KeyError, csv.Error):
         return []
 

@@ -3,19 +3,26 @@
 import html
 import shlex
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strobe.callbacks.figures import EMPTY, FAINT, INK, PAPER, PHASE_COLOURS, Sheet, pixels
 from strobe.overrides import key_of
 from strobe.present.charts.scale import axis_of_rates
-from strobe.present.format import duration, percent, rate
+from strobe.present.format import cut, duration, percent, rate
 from strobe.present.raster import ink_on
 from strobe.records.run import Record, rate_of
 from strobe.report import wording
+from strobe.report.trace_page import first_trace, told
+from strobe.report.trace_steps import CSS
+from strobe.traces.compared import mean_of
+from strobe.traces.operators import kernels, operators
 
 if TYPE_CHECKING:
     from lightning import Trainer
     from matplotlib.figure import Figure
+
+    from strobe.traces.rank import RankTrace
 
 METRICS = ("val/accuracy",)  # of the HParams tab: curves that Lightning logs
 _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "number": (int, float), "bool": bool}
@@ -44,26 +51,35 @@ COLUMNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "stem": ("string", "config", ("model.stem",)),
     "seed": ("number", "config", ("seed",)),
 }
+_ROWS = 10  # of a table of a trace
+_IDLE = {"synchronisation": "#6B8E00", "launch": "#6A35D9"}  # as the page of a trace has them
 _WIDE = 88  # characters of a line of code
 _CEILING_COLOURS = {"loader": PHASE_COLOURS["data_wait"], "model": PHASE_COLOURS["forward"], "joint": "#B8B8B8"}
 _CEILING_NAMES = {"loader": "loader alone", "model": "model alone", "joint": "both, at most"}
 
 
-def show_verdict(trainer: "Trainer", summary: dict[str, Any], config: dict[str, Any] | None = None) -> None:
+def show_verdict(
+    trainer: "Trainer", summary: dict[str, Any], config: dict[str, Any] | None = None, run_dir: Path | None = None
+) -> None:
     """Write a run's record to TensorBoard's loggers, on rank 0, even after Lightning has closed them.
 
     ``strobe/verdict`` in the Text tab, ``strobe/step`` in Images; and in HParams, so that the runs of a sweep can be
-    compared, what was chosen and what came of it. What is not known is left out.
+    compared, what was chosen and what came of it. What is not known is left out. ``strobe/trace`` in Text and Images is
+    what the newest trace in ``run_dir`` shows.
     """
     from lightning.pytorch.loggers import TensorBoardLogger
 
     record, step = Record(summary, config or {}), trainer.global_step
     loggers = trainer.loggers if trainer.is_global_zero else []
+    traced = first_trace(run_dir, record) if run_dir and loggers else None
     for board in [logger.experiment for logger in loggers if isinstance(logger, TensorBoardLogger)]:
         if text := markdown(record):
             board.add_text("strobe/verdict", text, step)
         if (picture := step_picture(summary)) is not None:
             board.add_image("strobe/step", pixels(picture), step, dataformats="HWC")
+        if traced is not None:
+            board.add_text("strobe/trace", trace_text(traced), step)
+            board.add_image("strobe/trace", pixels(trace_picture(traced)), step, dataformats="HWC")
         # The first optimizer's rate at the start, before a schedule changed it.
         learning_rate = next((float(one.defaults["lr"]) for one in trainer.optimizers if "lr" in one.defaults), None)
         for part in hparams(record, learning_rate):
@@ -86,6 +102,43 @@ def markdown(record: Record) -> str:
         paragraphs += [_plain(found["evidence"]), _block(found["command"]) or _plain(found["advice"])]
         paragraphs += [_plain(remedy) for remedy in found["remedies"]]
     return "\n\n".join(filter(None, paragraphs))
+
+
+def trace_text(rank: "RankTrace") -> str:
+    """What the page of a trace says first, and its tables' first rows, as Markdown."""
+    (first, rest), length = told(rank), mean_of(rank.lengths) or 1.0
+    paragraphs = [f"**{_plain(first)}** {_plain(rest)}", "The page of it is traces.html in the run's directory."]
+    tables: list[tuple[tuple[str, ...], list[tuple[str, ...]]]] = [
+        (
+            ("Of a step", "Time", "Share"),
+            [(n, duration(mean_of(v)), percent(mean_of(v) / length)) for n, v in rank.uses.items()],
+        ),
+        (
+            ("Operator", "Calls", "Own", "Total"),
+            [
+                (r.name, f"{r.calls:,}", duration(r.own / 1e6), duration(r.total / 1e6))
+                for r in operators([rank])[:_ROWS]
+            ],
+        ),
+        (
+            ("Kernel", "Calls", "Total"),
+            [(r.name, f"{r.calls:,}", duration(r.total / 1e6)) for r in kernels([rank])[:_ROWS]],
+        ),
+    ]
+    for heads, rows in tables:
+        lines = [heads, ("---",) * len(heads), *(tuple(_plain(cut(cell, 60)) for cell in row) for row in rows)]
+        paragraphs += ["\n".join(f"| {' | '.join(line)} |" for line in lines)] if rows else []
+    return "\n\n".join(paragraphs)
+
+
+def trace_picture(rank: "RankTrace") -> "Figure":
+    """What a mean step of a trace is used for, as a bar."""
+    page, total = Sheet(), mean_of(rank.lengths) or 1.0
+    page.line(f"In the trace, where recording made it slower: {duration(total)} a step", 22, FAINT)
+    page.line(told(rank)[0], 28)
+    uses = {name: mean_of(values) for name, values in rank.uses.items() if values.any()}
+    _draw_step(page, uses, total, {name: PHASE_COLOURS.get(CSS[name], _IDLE.get(name, "#B8B8B8")) for name in uses})
+    return page.figure
 
 
 def results(record: Record) -> dict[str, float | None]:
@@ -183,15 +236,17 @@ def step_picture(summary: Mapping[str, Any]) -> "Figure | None":
     return page.figure
 
 
-def _draw_step(page: Sheet, seconds: Mapping[str, float], total: float) -> None:
+def _draw_step(
+    page: Sheet, seconds: Mapping[str, float], total: float, colours: Mapping[str, str] = PHASE_COLOURS
+) -> None:
     """The bar; a phase that is too narrow for its name stands in the line below."""
     axes, whole = page.axes(80), max(total, sum(seconds.values()))
     axes.set(xlim=(0, whole), ylim=(0, 1))
     axes.set_axis_off()
     axes.barh(0.5, whole, 1, color=EMPTY)
     start, outside = 0.0, []
-    for name in sorted(seconds, key=lambda name: [*PHASE_COLOURS, name].index(name)):
-        colour, label = PHASE_COLOURS.get(name, PHASE_COLOURS["other"]), name.replace("_", " ")
+    for name in sorted(seconds, key=lambda name: [*colours, name].index(name)):
+        colour, label = colours.get(name, PHASE_COLOURS["other"]), name.replace("_", " ")
         amount = f"{duration(seconds[name])}, {percent(seconds[name] / total)}"
         axes.barh(0.5, seconds[name], 1, left=start, color=colour, edgecolor=PAPER)
         if 1150 * seconds[name] / whole >= max(13 * len(label), 11 * len(amount)) + 16:

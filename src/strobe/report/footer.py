@@ -11,6 +11,7 @@ from strobe.present.parts import Command, Files, Paragraph, Part, Section, Text,
 from strobe.records.run import Record, as_number
 from strobe.records.tables import File
 
+TRACES = "traces.html"  # the page of a run's newest traces
 MOST = 40  # files or traces in a list
 _HASH, _SHORT = re.compile(r"^([0-9a-f]{12})[0-9a-f]{28}"), r"\1"
 _TRACES = (".trace.json", ".trace.json.gz")
@@ -25,7 +26,11 @@ def traces(record: Record, name: str, files: Sequence[File]) -> Section:
     if not paths:
         return Section("traces", "Traces", "", [])
     run = shlex.quote(name or "RUN")
+    page: Part = Command(f"strobe view {run} --out traces.html")
+    if TRACES in sizes:
+        page = Paragraph(link(TRACES, "Steps, idle time and why, operators, flame graph and memory, on one page"))
     parts: list[Part] = [
+        page,
         Paragraph("In Perfetto, which works offline:"),
         Command(f"strobe view {run} --perfetto"),
         Paragraph(f"In TensorBoard, with scalars and pictures. {OFFLINE}"),

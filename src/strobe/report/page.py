@@ -1,31 +1,25 @@
 """``report.html``: one self-contained file about a run, from its records alone. Imports no torch."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from strobe.diagnose.rank import gain, is_measured
-from strobe.present.charts.scale import Scale
-from strobe.present.charts.svg import anchor_at, dot, label, line, rect, svg, whisker
-from strobe.present.format import TIMES, counted, cut, duration, figure, interval, percent, times
+from strobe.present.format import counted, cut, duration, figure, percent
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
-from strobe.present.parts import Cards, Paragraph, Section, Tile
+from strobe.present.parts import Tile
 from strobe.records.run import Record, load_record, rate_of
 from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
+from strobe.report.cards import findings
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
 from strobe.report.ranks import ranks
 from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
+from strobe.report.trace_page import write_run_page
 from strobe.report.wording import (
     ceiling_rates,
-    command_of,
-    entries,
-    estimate_of,
-    fine,
     median_step,
-    remedies,
     share_of_ceiling,
     subject,
     trust,
@@ -36,9 +30,6 @@ from strobe.report.wording import (
 NAME = "report.html"
 STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
 LONGEST_HEADLINE = 240  # characters; a longer first sentence is set as text
-MOST = 20  # findings
-_ROW = 30  # pixels
-_EDGE = 0.02  # share of the drawing left free at either end
 
 
 def write_report(run_dir: Path, record: Record | None = None) -> Path:
@@ -51,6 +42,7 @@ def write_report(run_dir: Path, record: Record | None = None) -> Path:
         OSError: The file cannot be written.
     """
     record = record or load_record(run_dir)
+    write_run_page(run_dir, record)
     path = run_dir.absolute()
     name = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)  # as one would type it
     text = render(record, steps_of(run_dir), operators_of(run_dir), name=name, files=files_of(run_dir))
@@ -150,49 +142,3 @@ def _tiles(record: Record) -> list[Tile]:
         if (wait := record.number("step_seconds", "data_wait")) is not None:
             tiles.append(Tile("Waiting for data", percent(wait / total), "", f"{duration(wait)} of each step"))
     return tiles
-
-
-def findings(record: Record) -> Section:
-    """The section; empty where the record holds none."""
-    found = entries(record, "findings")
-    ends = [value for entry in found for value in estimate_of(entry, "predicted_speedup") if value is not None]
-    scale = Scale(min([1.0, *ends]), max([1.0, *ends]))
-    cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]
-    about = "The largest part of training first." if len(cards) > 1 else ""
-    if any(card.get("drawing") for card in cards):
-        level = next((level for entry in found if (level := entry.number("predicted_speedup", "level"))), None)
-        about += " A bar is the predicted speed-up of the whole run with "
-        about += f"its {percent(level)} interval." if level else "an interval that is not calibrated."
-    return Section("findings", "What to change", about, [Cards(cards)] if cards else [])
-
-
-def _card(record: Record, entry: Record, number: int, scale: Scale) -> Mapping[str, Any]:
-    cause = entry.text("cause") or ""
-    nothing, named = cause == "nothing", cause.replace("_", " ")
-    good = nothing and fine(record)
-    median, low, high = estimate_of(entry, "predicted_speedup")
-    card = {
-        "rank": "✓" if good else "-" if nothing else f"{number}",
-        "title": entry.text("title") or named or "A finding without a name",
-        "cause": "" if nothing else named,
-        # Of nothing to fix the headline tells the evidence.
-        "texts": [Paragraph(text, key) for key in ("evidence", "advice")[nothing:] if (text := entry.text(key))]
-        + [Paragraph(text, "advice") for text in remedies(entry.summary)],
-        "fine": "fine" * good,
-        "command": command_of(record, entry.summary),
-    }
-    promised = "" if nothing else gain(entry.summary)
-    if median is None or not promised or not (entry.items("overrides") or is_measured(entry.summary)):
-        return card | {"gain": promised.replace("x", TIMES), "hint": "at most, without it", "drawing": ""}
-    spread = interval(low, high, times) or "no interval"
-
-    def x(value: float) -> float:
-        return _EDGE + (1 - 2 * _EDGE) * scale.place(value)
-
-    base, one, end = _ROW / 2, x(1), x(median)
-    drawn = [line(one, 2, one, _ROW - 2, "one"), rect(min(one, end), base - 5, abs(end - one), 10, "fill gain")]
-    if low is not None and high is not None:
-        drawn += whisker(x(low), x(high), base)
-    drawn += [dot(end, base, 3.6, "dot gain"), label(one, _ROW + 11, f"1{TIMES}, as now", "axis", anchor_at(one))]
-    drawing = svg(_ROW + 14, f"predicted speed-up {times(median)}, {spread}", drawn)
-    return card | {"gain": times(median), "hint": f"predicted, {spread}", "drawing": drawing}

@@ -1,23 +1,32 @@
 """One page for any traces of torch.profiler: one self-contained file, of one rank or of many."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from strobe.callbacks.tracefile import TraceError
+from strobe.diagnose.trace import MOST_BYTES, text_bytes
 from strobe.errors import DataError
 from strobe.present.format import counted, duration, percent
 from strobe.present.page import render, write_whole
-from strobe.present.parts import Tile
-from strobe.report.trace_steps import WHY, device, flames, memory_held, side_by_side, steps
+from strobe.present.parts import Cards, Command, Paragraph, Part, Section, Text, Tile, note
+from strobe.records.places import newest_of
+from strobe.records.run import Record
+from strobe.report.cards import findings
+from strobe.report.footer import TRACES
+from strobe.report.trace_steps import WHY, device, flames, in_perfetto, memory_held, side_by_side, steps
 from strobe.report.trace_tables import changed, kernel_table, operator_table
 from strobe.traces.compared import mean_of
+from strobe.traces.findings import places, traced_record
 from strobe.traces.operators import kernels, operators
 from strobe.traces.rank import IDLE, RankTrace, read_ranks
 
 PAGE = ".html"
+PERFETTO = "http://127.0.0.1:9001"  # as strobe view --perfetto serves it
 
 
 def write_trace_page(out: Path, traces: Sequence[Path], baseline: Sequence[Path] = ()) -> Path:
@@ -32,18 +41,43 @@ def write_trace_page(out: Path, traces: Sequence[Path], baseline: Sequence[Path]
         raise DataError(str(error)) from None
     name = f"{traces[0].name} and {len(traces) - 1} more" if len(traces) > 1 else traces[0].name
     try:
-        return write_whole(out, trace_page(ranks, before, name))
+        return write_whole(out, trace_page(ranks, before, name, traces))
     except OSError as error:
         raise DataError(f"{out} cannot be written ({error.strerror}); give another file with --out") from None
 
 
-def trace_page(ranks: Sequence[RankTrace], before: Sequence[RankTrace] = (), name: str = "") -> str:
-    """The page as HTML; ``name`` is what was read, for the title and the footer."""
+def write_run_page(run_dir: Path, record: Record) -> Path | None:
+    """Write the page of a run's newest traces, of each rank one; None where there are none, or they are too large."""
+    with suppress(OSError, DataError):  # the run's log says what is wrong with a trace
+        return write_trace_page(run_dir / TRACES, found) if (found := _of_run(run_dir, record)) else None
+    return None
+
+
+def first_trace(run_dir: Path, record: Record) -> RankTrace | None:
+    """What the newest trace of a run's first rank shows; None where there is none that can be read."""
+    with suppress(OSError, TraceError):
+        return next(iter(read_ranks(_of_run(run_dir, record)[:1])), None)
+    return None
+
+
+def _of_run(run_dir: Path, record: Record) -> list[Path]:
+    """The newest traces, of each rank one; none where reading them would keep the run waiting."""
+    named = [run_dir / path for path in record.items("traces") if isinstance(path, str)]
+    traces = newest_of(path for path in named if path.is_file())
+    return traces if sum(map(text_bytes, traces)) <= MOST_BYTES else []
+
+
+def trace_page(
+    ranks: Sequence[RankTrace], before: Sequence[RankTrace] = (), name: str = "", files: Sequence[Path] = ()
+) -> str:
+    """The page as HTML; ``name`` is what was read, for title and footer, ``files`` the traces as they were named."""
+    opened = {path: f"{PERFETTO}/{place}" for place, path in enumerate(files or [one.columns.path for one in ranks], 1)}
     rows, on_device = operators(ranks), kernels(ranks)
     page = head(ranks)
     sections = [
-        steps(ranks[0], several=len(ranks) > 1),
-        device(ranks[0]),
+        what_to_change(ranks[0], opened),
+        steps(ranks[0], opened, several=len(ranks) > 1),
+        device(ranks[0], opened),
         side_by_side(ranks),
         changed(before, ranks),
         operator_table(ranks, rows),
@@ -53,6 +87,26 @@ def trace_page(ranks: Sequence[RankTrace], before: Sequence[RankTrace] = (), nam
     ]
     title = ": ".join(filter(None, (name, page["said"])))
     return render("trace.html", {**page, "title": title, "name": name, "made_from": name, "sections": sections})
+
+
+def what_to_change(rank: RankTrace, opened: Mapping[Path, str]) -> Section:
+    """What the rules for runs find in the trace alone, with the place of the evidence in Perfetto."""
+    command = Command(f"strobe view {shlex.join(map(str, opened))} --perfetto")
+    served: list[Part] = [*note("Links to Perfetto open while this runs:"), command]
+    if rank.columns.fault:
+        why = note("The rules for a run's steps need a whole trace.")
+        return Section("findings", "What to change", "", [*why, *served])
+    section, where = findings(traced_record(rank)), places(rank)
+    cards: list[Mapping[str, Any]] = []
+    for card in section.parts[0].cards if section.parts and isinstance(section.parts[0], Cards) else ():
+        texts = list(card["texts"])
+        if span := where.get(card["cause"].replace(" ", "_")):
+            place = Text("The longest one in Perfetto", link=in_perfetto(rank, opened, *span))
+            texts.insert(1, Paragraph(place, "note"))
+        cards.append({**card, "texts": texts})
+    told = note("The rules for a run's steps find nothing here; they see only what the trace tells.")
+    parts: list[Part] = [Cards(cards)] if cards else told
+    return Section("findings", "What to change", section.note, [*parts, *served])
 
 
 def head(ranks: Sequence[RankTrace]) -> dict[str, Any]:
@@ -81,10 +135,13 @@ def told(rank: RankTrace) -> tuple[str, str]:
     """The main sentence, and what it leaves open."""
     length, uses = mean_of(rank.lengths), {name: mean_of(values) for name, values in rank.uses.items()}
     idle = {cause: uses[cause] for cause in IDLE if uses.get(cause)}
-    step = "step" if rank.marked else "second of the trace"
+    of = "each step" if rank.marked else "the trace"
     rest = "" if rank.marked else "The trace marks no steps (profiler.step() does that): all of it is taken for one."
     if not length:
         return "The trace shows no time.", rest
+    if rank.columns.fault:
+        seen = f"Part of the trace is missing: {len(rank.columns.start):,} events could be read."
+        return seen, f"{rest} Idle time is shorter than it seems, and totals are larger.".strip()
     if rank.device is None:
         waiting = mean_of(rank.phases.get("data_wait", np.zeros(1)))
         does = {
@@ -94,13 +151,13 @@ def told(rank: RankTrace) -> tuple[str, str]:
             "is in no operator": uses["unknown"],
         }
         most = max(does, key=lambda name: does[name])
-        return f"Each {step} {most} for {percent(does[most] / length)} of its time.", rest
+        return f"{of.capitalize()} {most} for {percent(does[most] / length)} of its time.", rest
     share = sum(idle.values()) / length
     worst = max(idle, key=lambda cause: idle[cause], default="unknown")
     if share < 0.05:
-        return f"The device works for {percent(1 - share)} of each {step}.", rest
+        return f"The device works for {percent(1 - share)} of {of}.", rest
     return (
-        f"The device is idle for {percent(share)} of each {step}, mostly because {WHY[worst].partition(':')[0]}.",
+        f"The device is idle for {percent(share)} of {of}, mostly because {WHY[worst].partition(':')[0]}.",
         rest,
     )
 
@@ -111,10 +168,9 @@ def _tiles(ranks: Sequence[RankTrace]) -> list[Tile]:
     much, _, unit = duration(length).partition(" ")
     steps = f"median {duration(float(np.median(first.lengths)) / 1e6)}" if first.marked else "not marked"
     tiles = [Tile("Mean step" if first.marked else "Trace", much, unit, steps)]
-    for name, title in (
-        ("computing", "Computing"),
-        ("communication", "Communication alone"),
-        ("copies", "Copies alone"),
-    ):
-        tiles.append(Tile(title, percent(mean_of(first.uses[name]) / length) if length else "-", "", "of a step"))
+    for name in ("computing", "communication", "copies") if length and not first.columns.fault else ():
+        title = f"{name.capitalize()}{' alone' * (name != 'computing')}"
+        tiles.append(
+            Tile(title, percent(mean_of(first.uses[name]) / length), "", "of a step" if first.marked else "of it")
+        )
     return tiles

@@ -1,7 +1,7 @@
 """Parts of a page of traces: steps, what the device does and why it idles, flame graphs, memory, ranks side by side."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -9,7 +9,23 @@ from strobe.present.charts.curve import curve
 from strobe.present.charts.rows import ROW, Segment, Stack, stacks
 from strobe.present.charts.svg import anchor_at, label, svg
 from strobe.present.format import cut, duration, percent, size, times
-from strobe.present.parts import Block, Chart, Flame, Heading, Key, Keys, Line, Part, Rows, Section, Table, Text, note
+from strobe.present.parts import (
+    Block,
+    Cell,
+    Chart,
+    Flame,
+    Heading,
+    Key,
+    Keys,
+    Line,
+    Part,
+    Rows,
+    Section,
+    Table,
+    Text,
+    Words,
+    note,
+)
 from strobe.records.columns import Floats
 from strobe.report.ranks import cells, shade_of, shades_told
 from strobe.traces.compared import compared, hidden, mean_of
@@ -39,81 +55,77 @@ WHY = {
 OUTSIDE = "in no operator: Python, or code that leaves no marks"  # what is unknown on a CPU
 
 
-def steps(rank: RankTrace, *, several: bool) -> Section:
+def steps(rank: RankTrace, opened: Mapping[Path, str], *, several: bool) -> Section:
     """Where each step goes by phase, and what was different in the slowest ones."""
-    numbers, _, _ = rank.windows
-    shown = np.arange(len(numbers))
-    if len(shown) > MOST_STEPS:
-        shown = np.sort(np.argsort(-rank.lengths, kind="stable")[:MOST_STEPS])
-    phases = rank.phases
+    (numbers, starts, ends), phases = rank.windows, rank.phases
     parts: list[Part] = []
     if len(phases) > 1:
-        parts.append(_stacks(rank, shown, {name: (values, name) for name, values in phases.items()}))
-    about = (
-        f"Host time of {'rank ' + str(rank.number) + ' by ' if several else ''}phase, as far as the trace names phases."
-    )
+        parts.append(_stacks(rank, {name: (values, name) for name, values in phases.items()}))
+    about = f"The host's time{f' on rank {rank.number}' * several} by phase, as far as the trace names phases."
     if len(phases) == 1:
         about = "The trace names no phases (forward, backward, optimizer, loading)."
-    if len(shown) < len(numbers):
-        about += f" The {len(shown)} slowest of {len(numbers):,} steps."
-    found = slowest(rank)
-    if found:
-        typical = float(np.median(rank.lengths))
-        rows = [
-            (
-                f"{slow.number:,}",
-                duration(slow.length / 1e6),
-                times(slow.length / typical),
-                ", ".join(f"{cut(name, 60)} {duration(more / 1e6)}" for name, more in slow.more) or "nothing by itself",
-            )
-            for slow in found
-        ]
-        parts += [
-            Heading("The slowest steps"),
-            Table(("Step", "#Took", "#Of the median", "More than in the median step"), rows),
-        ]
+    if len(numbers) > MOST_STEPS:
+        about += f" The {MOST_STEPS} slowest of {len(numbers):,} steps."
+    rows = []
+    for slow in slowest(rank):
+        why = ", ".join(f"{cut(name, 60)} {duration(more / 1e6)}" for name, more in slow.more)
+        span = in_perfetto(rank, opened, float(starts[slow.place]), float(ends[slow.place]))
+        of_median = times(slow.length / float(np.median(rank.lengths)))
+        cells: list[Words] = [Text(f"{slow.number:,}", link=span), duration(slow.length / 1e6), of_median]
+        rows.append([*cells, Cell(why or "nothing by itself", "why")])
+    if rows:
+        heads = ("Step", "#Took", "#Of the median", "More than in the median step")
+        parts += [Heading("The slowest steps"), Table(heads, rows, stacked=True)]
     return Section("steps", "Steps", about, parts or note("There is one step, and it has no named parts."))
 
 
-def device(rank: RankTrace) -> Section:
+def device(rank: RankTrace, opened: Mapping[Path, str]) -> Section:
     """What the device does in each step, and why it idles; on a CPU what the threads do."""
-    shown = np.arange(len(rank.lengths))
-    if len(shown) > MOST_STEPS:
-        shown = np.sort(np.argsort(-rank.lengths, kind="stable")[:MOST_STEPS])
     used = {name: (values, CSS[name]) for name, values in rank.uses.items() if values.any()}
-    parts: list[Part] = [_stacks(rank, shown, used)]
-    length = mean_of(rank.lengths) or 1.0
-    rows = [
-        (
-            name.capitalize(),
-            duration(mean_of(values)),
-            percent(mean_of(values) / length),
-            f"Idle: {WHY[name]}" if name in WHY else "",
-        )
-        for name, (values, _) in used.items()
+    length, on_cpu = mean_of(rank.lengths) or 1.0, rank.device is None
+    rows = []
+    for name, (values, _) in used.items():
+        why: Words = OUTSIDE if on_cpu and name == "unknown" else f"Idle: {WHY[name]}" if name in WHY else ""
+        if name in rank.idle and (longest := rank.idle[name].longest) is not None:
+            piece = Text(
+                f"longest {duration((longest[1] - longest[0]) / 1e6)}", link=in_perfetto(rank, opened, *longest)
+            )
+            why = [f"{why};", piece]
+        share = mean_of(values) / length
+        rows.append((Text(name.capitalize()), duration(mean_of(values)), percent(share), Cell(why, "why")))
+    parts = [
+        _stacks(rank, used),
+        Table(("What", "#A step", "#Share", "Why, and where in Perfetto"), rows, stacked=True),
     ]
-    parts.append(Table(("What", "#A step", "#Share", ""), rows))
-    if rank.device is None:
+    if on_cpu:
         threads = [(name, percent(mean_of(values) / length)) for name, values in rank.threads.items()]
         parts += [Heading("Threads at work"), Table(("Thread", "#In operators"), threads)]
         parts += note("Threads that an operator starts inside itself (OpenMP, oneDNN) leave no marks in a trace.")
-    title = "Device" if rank.device is not None else "Threads"
     about = "A piece of time that several of these share counts as computing, then as communication."
-    return Section("device", title, about, parts)
+    if rank.columns.fault:
+        about += " The file misses events, so there was less idle time than it seems."
+    return Section("device", "Threads" if on_cpu else "Device", about, parts)
 
 
-def _stacks(rank: RankTrace, shown: Any, values: dict[str, tuple[Floats, str]]) -> Part:
-    numbers, _, _ = rank.windows
+def in_perfetto(rank: RankTrace, opened: Mapping[Path, str], start: float, end: float) -> str:
+    """The address of a time in the trace, in microseconds from its first event, with some room around it."""
+    room = 0.5 * (end - start)
+    first, last = (1e3 * (rank.columns.origin + time) for time in (max(0.0, start - room), end + room))
+    return f"{opened[rank.columns.path]}?from={first:.0f}&to={last:.0f}"
+
+
+def _stacks(rank: RankTrace, values: Mapping[str, tuple[Floats, str]]) -> Part:
+    """A bar for each step, or for each of the slowest ones where there are many."""
     rows = []
-    for place in shown:
+    for place in np.sort(np.argsort(-rank.lengths, kind="stable")[:MOST_STEPS]):
+        number = int(rank.windows[0][place])
         parts = [
             Segment(name.replace("_", " "), css, max(0.0, float(each[place])) / 1e6)
             for name, (each, css) in values.items()
         ]
-        rows.append(Stack(f"{numbers[place]:,}" if rank.marked else "all", f"step {numbers[place]}", parts))
-    return Block(
-        [stacks(rows, "a step"), Keys([Key(f"key {css}", name.replace("_", " ")) for name, (_, css) in values.items()])]
-    )
+        rows.append(Stack(f"{number:,}" if rank.marked else "all", f"step {number}", parts))
+    keys = [Key(f"key {css}", name.replace("_", " ")) for name, (_, css) in values.items()]
+    return Block([stacks(rows, "a step"), Keys(keys)])
 
 
 def flames(ranks: Sequence[RankTrace]) -> Section:
@@ -193,13 +205,14 @@ def side_by_side(ranks: Sequence[RankTrace]) -> Section:
         axis = svg(20, "", [label(place, 15, f"{step:,}", "axis", anchor_at(place)) for place, step in places])
         parts = [Rows(lines, axis, "step"), shades_told()]
     heads = ("Rank", "#Step", "#Work", "#Computing", "#Exposed communication", "#Hidden", "#Waits for data")
-    parts.append(Table(heads, rows))
+    parts.append(Table(heads, rows, stacked=True))
     about = (
         "Work is a step without communication that nothing hides; hidden is the share of communication during which "
     )
     about += "the rank computes. "
     skew = f"In a mean step the slowest rank works {times(found.skew)} as long as the mean rank." if steps else ""
-    told = [rank for rank in ranks if rank.columns.rank is None]
+    told = [rank for rank in ranks if rank.columns.rank != rank.number]
     parts += note("The traces have no steps of the same number." if not steps else "")
-    parts += note("The traces do not tell their ranks: they are numbered in the order of the files." if told else "")
+    doubtful = "The traces do not tell their ranks, or two tell the same: they are numbered in the order of the files."
+    parts += note(doubtful if told else "")
     return Section("ranks", "Ranks", about + skew, parts)

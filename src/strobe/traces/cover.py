@@ -36,6 +36,14 @@ class Cover:
         """How much is covered."""
         return float(self._sums[-1]) if len(self.edges) else 0.0
 
+    @property
+    def longest(self) -> tuple[float, float] | None:
+        """The start and the end of the longest piece; None if nothing is covered."""
+        if not len(self.edges):
+            return None
+        place = int(np.argmax(self.ends - self.starts))
+        return float(self.starts[place]), float(self.ends[place])
+
     def within(self, starts: Floats, ends: Floats) -> Floats:
         """How much of each window is covered."""
         if not len(self.edges):
@@ -64,6 +72,9 @@ class Cover:
     def _span(self, other: "Cover") -> tuple[float, float]:
         edges = np.concatenate([self.edges, other.edges, [0.0]])
         return float(edges.min()), float(edges.max())
+
+
+NOTHING = Cover(np.empty(0))
 
 
 def cover(starts: Floats, ends: Floats) -> Cover:

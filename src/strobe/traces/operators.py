@@ -9,7 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from strobe.diagnose.trace import uses_tensor_cores
-from strobe.records.columns import ANNOTATION, CALL, KERNEL, NONE, ON_DEVICE, OPERATOR, STEP, Floats, Ints
+from strobe.records.columns import (
+    ANNOTATION,
+    CALL,
+    KERNEL,
+    MEMORY,
+    NONE,
+    ON_DEVICE,
+    OPERATOR,
+    STEP,
+    Floats,
+    Ints,
+    Mask,
+)
 from strobe.traces.rank import COMMUNICATION, RankTrace
 
 
@@ -51,17 +63,18 @@ def operators(ranks: Iterable[RankTrace]) -> list[Operator]:
     for rank in ranks:
         at = rank.columns
         _, own = rank.nest
-        places = at.of(OPERATOR, ANNOTATION)
+        places, again = at.of(OPERATOR, ANNOTATION), _again(rank)
         device = np.bincount(started(rank)[0], started(rank)[1], len(at.start)) if rank.device is not None else own * 0
         for key, inside in _groups(at.name[places] * 2 + (at.kind[places] == ANNOTATION)).items():
             chosen = places[inside]
             name, is_range = at.names.texts[key // 2], bool(key % 2)
             row = found.setdefault((name, is_range), Operator(name, is_range))
-            row.calls += len(chosen)
+            counted = chosen[~again[chosen]]
+            row.calls += len(counted)
             row.own += float(own[chosen].sum())
-            row.total += float(at.length[chosen].sum())
+            row.total += float(at.length[counted].sum())
             row.device += float(device[chosen].sum())
-            for shape, calls in zip(*np.unique(at.shape[chosen], return_counts=True), strict=True):
+            for shape, calls in zip(*np.unique(at.shape[counted], return_counts=True), strict=True):
                 if shape != NONE:
                     row.shapes[at.names.texts[shape]] += int(calls)
     by_device = any(row.device for row in found.values())
@@ -114,6 +127,16 @@ def started(rank: RankTrace) -> tuple[Ints, Floats]:
     by = starters(rank)
     known = by >= 0
     return by[known], rank.columns.length[known]
+
+
+def _again(rank: RankTrace) -> Mask:
+    """The events that are all that one of the same name calls: torch counts the two as one call."""
+    at, (parent, _) = rank.columns, rank.nest
+    inside = rank.host[(parent[rank.host] >= 0) & (at.kind[rank.host] != MEMORY)]
+    children = np.bincount(parent[inside], minlength=len(at.start))
+    found = np.zeros(len(at.start), bool)
+    found[inside] = (children[parent[inside]] == 1) & (at.name[inside] == at.name[parent[inside]])
+    return found
 
 
 def _groups(keys: NDArray[np.integer[Any]]) -> dict[int, Ints]:

@@ -26,7 +26,7 @@ from strobe.records.columns import (
     Mask,
     read_columns,
 )
-from strobe.traces.cover import Cover, cover
+from strobe.traces.cover import NOTHING, Cover, cover
 
 COMMUNICATION = re.compile(
     r"(nccl|rccl|hccl|gloo|ucc|mpi|xccl|c10d)(::|:|Dev|Kernel|_|$)|^ncclKernel|all_?reduce|allgather", re.I
@@ -111,13 +111,12 @@ class RankTrace:
         """
         at = self.columns
         ranges = ((at.kind == ANNOTATION) | (at.kind == OPERATOR)) & (at.track == self.main)
-        found, so_far = {}, Cover(np.empty(0))
+        found, so_far = {}, NOTHING
         known = {name: self.covered(ranges & self._named(pattern.match)) for name, pattern in PHASES.items()}
         if not len(known["backward"].edges):
             known["backward"] = self.covered(
                 (at.kind == OPERATOR) & self._named(lambda text: text.startswith(_AUTOGRAD))
             )
-        self.data = known["data_wait"]
         before = np.zeros(len(self.lengths))
         for name, one in known.items():
             so_far = so_far | one
@@ -126,6 +125,13 @@ class RankTrace:
                 found[name] = until - before
             before = until
         return found | {"other": self.lengths - before}
+
+    @cached_property
+    def data(self) -> Cover:
+        """When the training thread waits for data."""
+        at = self.columns
+        ranges = ((at.kind == ANNOTATION) | (at.kind == OPERATOR)) & (at.track == self.main)
+        return self.covered(ranges & self._named(PHASES["data_wait"].match))
 
     def _named(self, test: Callable[[str], object]) -> Mask:
         return self.columns.matching(test)[self.columns.name]
@@ -176,7 +182,6 @@ class RankTrace:
     @cached_property
     def idle(self) -> dict[str, Cover]:
         """When nothing is done, by cause."""
-        _ = self.phases
         _, starts, ends = self.windows
         gaps = self.busy["any"].gaps(float(starts.min()), float(ends.max()))
         waiting, rest = gaps & self.data, gaps - self.data
@@ -209,6 +214,13 @@ class RankTrace:
         last = np.searchsorted(ended, gaps.ends, "right") - 1
         waited = (last >= 0) & (np.append(ended, -np.inf)[last] > gaps.starts)
         return np.select([~np.isfinite(launched), launched <= gaps.starts, waited], [4, 3, 1], 2)
+
+    @cached_property
+    def waits(self) -> Ints:
+        """The calls in which the host waits for the device, in the order of time."""
+        at, calls = self.columns, self.columns.of(CALL)
+        pageable = self._named(lambda text: kind_of_copy(text) == BLOCKING) & (at.kind == COPY)
+        return calls[self._named(WAITS.fullmatch)[calls] | np.isin(at.call[calls], at.call[pageable])]
 
     @cached_property
     def threads(self) -> dict[str, Floats]:

@@ -82,7 +82,7 @@ def _tiles(tuning: Tuning) -> list[kit.Tile]:
     return [
         *([kit.Tile("Speed-up", factor(ratio["median"]), note=spread)] if ratio else []),
         kit.Tile("Trials", f"{len(tuning.trials)}", note=f"{kept} kept"),
-        kit.Tile("Settings measured", f"{len(tuning.sides)}", note="of loader or model alone"),
+        kit.Tile("Settings measured", f"{tuning.settings}", note="of loader or model alone"),
         kit.Tile("Time", duration(tuning.seconds), note=f"of {duration(budget)}"),
     ]
 

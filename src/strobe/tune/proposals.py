@@ -100,8 +100,8 @@ def _reason(record: Record, step: Step, one: Combination) -> str:
     if hook is not None and seldom > max(saved, loading):
         return f"{hook.name} takes {duration(hook.mean)} a step, which larger batches pay less often"
     if one.loading and (computing is None or loading > saved):
-        return f"The loader alone reaches {pace(one.loading.rate.median)}"
-    return f"The model alone reaches {pace(computing.rate.median)}" if computing else ""
+        return f"With this the loader alone reaches {pace(one.loading.rate.median)}"
+    return f"With this the model alone reaches {pace(computing.rate.median)}" if computing else ""
 
 
 def _within(proposal: Proposal, wanted: set[str]) -> Proposal | None:
@@ -120,7 +120,7 @@ def advice(record: Record, over: Sequence[str] | None = None) -> list[str]:
     told = [
         f"{found['title']}{f' ({promised})' if (promised := gain(found)) else ''}. {found['advice']}"
         for found in record.items("findings")
-        if found["cause"] != "nothing"
+        if found["cause"] not in ("nothing", "shared_machine")
         and (_unsearched(record, _remedy(found), asked) or (is_foreign(record) and not _remedy(found)))
     ]
     return [*told, f"Not measured: {reason}"] if reason and is_foreign(record) else told

@@ -111,6 +111,12 @@ class Tuning:
         """Seconds that a trial takes which measures something; 0 before the first."""
         return statistics.median([float(trial["seconds"]) for trial in self.trials if trial["measured"]] or [0.0])
 
+    @property
+    def settings(self) -> int:
+        """How many settings of loader or model were measured alone."""
+        alone = {(one["side"], *one["overrides"]) for one in self.sides if one["overrides"]}
+        return len(alone) + sum(int(probe.get("alternatives") or 0) for probe in self.probes)
+
     def probed(self, overrides: Sequence[str]) -> dict[str, Any] | None:
         """The probe run of a configuration, if there was one that found something."""
         return next((one for one in self.probes if sorted(one["overrides"]) == sorted(overrides)), None)

@@ -23,6 +23,8 @@ from strobe.tune.writing import first_probe, lines
 COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
 ALTERS = (BATCH_SIZE, ACCUMULATE, "trainer.precision", "matmul_precision")  # what is learned, not only how fast
 SIDES = ("as it is", "with the changes")
+NOISY = "too noisy to tell"
+OVER = 1.1  # times the budget, from where a search says that it took longer
 HEADS = ("because", "predicted", "measured", "verdict")
 
 
@@ -59,7 +61,9 @@ def total(tuning: Tuning) -> str:
     if not tuning.trials:
         return _untried(tuning)
     if not tuning.changes:
-        return "Nothing that was tried is measurably faster."
+        unknown = all(fate(trial) == NOISY for trial in tuning.trials)
+        found = "Too noisy to tell whether anything is" if unknown else "Nothing that was tried is measurably"
+        return f"{found} faster."
     if proof is None and tuning.status == "interrupted":
         return "Interrupted before the proof: go on, or keep what you have."
     if proof is None or proof["ratio"] is None:
@@ -81,8 +85,17 @@ def _untried(tuning: Tuning) -> str:
 
 def ending(tuning: Tuning) -> str:
     """Why it ended, and when."""
-    why = (tuning.ended or tuning.status).rstrip(".")
-    return f"{why[:1].upper()}{why[1:]} after {duration(tuning.seconds)}."
+    why, budget = (tuning.ended or tuning.status).rstrip("."), float(tuning.header["budget"])
+    told = f"{why[:1].upper()}{why[1:]} after {duration(tuning.seconds)}"
+    late = f", not {duration(budget)}: a comparison that has begun is finished" * (tuning.seconds > OVER * budget)
+    return " ".join((f"{told}{late}.", disturbance(tuning))).strip()
+
+
+def disturbance(tuning: Tuning) -> str:
+    """That other processes took cores in the first look at what is searched; empty where they took few."""
+    first = first_probe(tuning) or Record({})
+    shared = [str(found["title"]) for found in first.items("findings") if found["cause"] == "shared_machine"]
+    return f"{shared[0]} meanwhile: search again when the machine is quiet." if shared else ""
 
 
 def warning(tuning: Tuning) -> str:
@@ -153,7 +166,7 @@ def fate(trial: Mapping[str, Any]) -> str:
     if trial.get("left_out"):
         return "needed" if trial["kept"] else "not needed, left out"
     wide = trial["measured"] and _is_wide(trial["measured"])
-    return "kept" if trial["kept"] else "too noisy to tell" if wide else str(trial["verdict"])
+    return "kept" if trial["kept"] else NOISY if wide else str(trial["verdict"])
 
 
 def _is_wide(ratio: Interval) -> bool:

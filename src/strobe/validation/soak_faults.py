@@ -32,6 +32,7 @@ ENDLESS = (
 )
 MANY = 100_000  # steps, in which what a training holds may grow by ``GROWTH`` of it
 GROWTH, BLOCKS = 0.01, 6
+UNKNOWN = 0.5  # a width of an interval of growth, from which on it tells nothing
 FEWEST = 5_000  # steps, in fewer of which what a training still begins with looks like growth
 KINDS = {"descriptors": "fd", "threads": "task"}  # in a process's folder of /proc
 
@@ -90,11 +91,17 @@ def read_only(bench: Bench, folder: Path, rolled: Random) -> Tried:
 
 def tiny_shared_memory(bench: Bench, folder: Path, rolled: Random) -> Tried:
     """A /dev/shm that holds no batch, as in a container, with loader processes."""
-    if os.geteuid() != 0 or shutil.which("unshare") is None:
+    before = _own_shared_memory(rolled.choice(["16k", "64k", "256k"]))
+    if not before:
         return Tried(0, untried="only root can mount another /dev/shm")
-    size = rolled.choice(["16k", "64k", "256k"])
-    before = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"', "sh"]
     return _limited(bench, folder, before, "engine.num_workers=2")
+
+
+def _own_shared_memory(size: str) -> list[str]:
+    """Words before a command that give it a /dev/shm of its own; none for others than root, who share the machine's."""
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return []
+    return ["unshare", "-m", "sh", "-c", f'mount -t tmpfs -o size={size} none /dev/shm && exec "$@"', "sh"]
 
 
 def few_files(bench: Bench, folder: Path, rolled: Random) -> Tried:
@@ -188,7 +195,8 @@ def long_training(*overrides: str) -> Fault:
     def fault(bench: Bench, folder: Path, _: Random) -> Tried:
         tried, held = Tried(), defaultdict[str, list[int]](list)
         seconds = max(LONG, bench.seconds / 20)
-        command = bench.train(folder, *ENDLESS, f"trainer.max_time={{seconds:{seconds:.0f}}}", *overrides)
+        lasts = f"trainer.max_time={{seconds:{seconds:.0f}}}"
+        command = bench.train(folder, *ENDLESS, lasts, *overrides, before=_own_shared_memory("50%"))
         while command.process.poll() is None:
             for name, count in holding(command.process.pid).items():
                 held[name].append(count)
@@ -202,9 +210,8 @@ def long_training(*overrides: str) -> Fault:
             each = paired([after / before for before, after in pairwise(levels)])
             low, middle, high = ((end or math.nan) ** (BLOCKS - 1) - 1 for end in (each.low, each.middle, each.high))
             seen = round(steps * (BLOCKS - 1) * size / len(counts))
-            tried.notes.append(
-                f"{' '.join(overrides)}: {name} {middle:+.2%} ({low:+.2%} to {high:+.2%}) in {seen:,} steps"
-            )
+            known = f"{middle:+.2%} ({low:+.2%} to {high:+.2%})" if high - low < UNKNOWN else "not known, too uneven,"
+            tried.notes.append(f"{' '.join(overrides)}: {name} {known} in {seen:,} steps")
             if seen >= FEWEST and low > GROWTH * seen / MANY:
                 tried.fail("grew", tried.notes[-1])
         return tried
@@ -213,11 +220,13 @@ def long_training(*overrides: str) -> Fault:
 
 
 def holding(session: int) -> dict[str, int]:
-    """What the processes of a session hold: bytes, descriptors and threads, and what lies in /dev/shm; at least 1."""
+    """What the processes of a session hold: bytes, descriptors and threads, and those in their /dev/shm; at least 1."""
     pids = members(session)
     found = {"memory": sum(memory_of(pid) for pid in pids)}
     found |= {name: sum(_entries(Path(f"/proc/{pid}/{kind}")) for pid in pids) for name, kind in KINDS.items()}
-    found["/dev/shm"] = 1 + sum(path.stat().st_size for path in Path("/dev/shm").rglob("*") if path.is_file())
+    with contextlib.suppress(OSError):  # it has ended
+        shared = os.statvfs(f"/proc/{session}/root/dev/shm")  # which counts files that have no name any more
+        found["/dev/shm"] = (shared.f_blocks - shared.f_bfree) * shared.f_frsize
     return {name: max(1, count) for name, count in found.items()}
 
 

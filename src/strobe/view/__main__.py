@@ -13,7 +13,7 @@ from pathlib import Path
 from strobe.present.format import rate as whole
 from strobe.present.page import open_browser
 from strobe.process.launch import parser_of, start
-from strobe.records.places import ATTACHED, OUTPUTS, has_events, locate, newest_traces, record_of, runs_in, traces_in
+from strobe.records.places import ATTACHED, OUTPUTS, has_events, locate, newest_of, record_of, runs_in, traces_in
 from strobe.records.run import Record, rate_of
 from strobe.view import perfetto, tensorboard
 from strobe.view.serving import LOOPBACK
@@ -74,11 +74,11 @@ def _make_page(paths: Sequence[Path], baseline: Path | None, out: Path | None, *
     """Write the page of some traces, and open it."""
     from strobe.report.trace_page import PAGE, write_trace_page
 
-    traces = [trace for path in paths for trace in newest_traces(path)]
+    traces = [trace for path in paths for trace in newest_of(traces_in(path))]
     if not traces:
         raise SystemExit(f"{paths[0]} holds no traces; name a .json or .json.gz trace that torch.profiler exported")
     out = out or traces[0].with_name(f"{traces[0].name.partition('.json')[0]}{PAGE}")
-    page = write_trace_page(out, traces, newest_traces(baseline) if baseline else ())
+    page = write_trace_page(out, traces, newest_of(traces_in(baseline)) if baseline else ())
     print(f"page      {page} ({page.stat().st_size / 1e6:.1f} MB)")
     print(f"timeline  strobe view {shlex.join(map(str, paths))} --perfetto")
     open_browser(page.absolute().as_uri(), wanted=browser)

@@ -5,6 +5,7 @@ a port for each file; this server listens where it is told to, with all traces o
 """
 
 import importlib.util
+import re
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from strobe.records.places import fault_of, record_of, traces_in
 from strobe.view.serving import address, announce, family, is_own, reachable, take_port
 
 PORT = 9001  # vizviewer's
+_SPAN = re.compile(r"from=(\d+)&to=(\d+)")  # nanoseconds of the trace
 IDLE = 30.0  # seconds that a connection may say nothing
 # Nothing leaves the machine: under the name "localhost" the interface would report its use to its makers.
 POLICY = "default-src 'self' data: blob: 'unsafe-inline' 'unsafe-eval'"
@@ -104,7 +106,7 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def send_head(self) -> Any:
         """Answer the two requests that are not for files, and none that was meant for another; the rest as usual."""
-        path = self.path.partition("?")[0]
+        path, _, asked = self.path.partition("?")
         traces = self.server.traces
         if not is_own(self.headers["Host"], self.server.host):
             self.send_error(HTTPStatus.FORBIDDEN, f"This server is called localhost or {self.server.host}")
@@ -115,7 +117,9 @@ class _Handler(SimpleHTTPRequestHandler):
             # the address by which the browser came here: the port may be another one at the other end of a tunnel
             base = f"http://{self.headers['Host']}"
             trace = f"{base}/traces{path}/{quote(traces[path[1:]].name)}"
-            return self._send(HTTPStatus.FOUND, {"Location": f"/#!/?url={quote(trace, safe='')}"})
+            ends = _SPAN.fullmatch(asked)  # what a page of these traces links to
+            shown = f"&visStart={ends[1]}&visEnd={ends[2]}" if ends else ""
+            return self._send(HTTPStatus.FOUND, {"Location": f"/#!/?url={quote(trace, safe='')}{shown}"})
         try:
             return super().send_head()
         except ValueError:  # no file can be called so

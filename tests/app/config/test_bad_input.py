@@ -42,6 +42,9 @@ def refused(ended: Ended, *words: str) -> str:
 
 MISTAKES = [  # in the configuration, and what is said of each before a run begins
     ("data.batchsize=3", ["data.batchsize is not a key; did you mean data.batch_size"]),
+    ("--loader", ["--loader is not an option; give loader=VALUE"]),
+    ("--batch-size=64", ["--batch-size=64 is not an option; did you mean data.batch_size"]),
+    ("sweep.repeat=3", ["sweep.repeat is not a key; did you mean sweep.repeats?"]),
     ("lodaer=native", ["lodaer is not a key; did you mean loader?"]),
     ("lr=0.1", ["lr is not a key; did you mean model.lr?"]),
     ("+lr=0.1", ["+lr=0.1 is not read by anything; did you mean model.lr?"]),

@@ -27,7 +27,8 @@ def read(
     paths: list[Path], shape: tuple[int, int, int], bands: list[int], threads: int = 1
 ) -> tuple[NDArray[np.uint16], list[int]]:
     out = torch.full((len(paths), len(bands), *shape[1:]), 7, dtype=torch.uint16)
-    table = PathTable([str(path) for path in paths])
+    table = PathTable([str(path).replace("\0", "\1") for path in paths])
+    table.text[table.text == 1] = 0  # no path on a disk holds one
     status = read_tiles(out, table, torch.arange(len(paths)), bands=bands, shape=shape, threads=threads)
     return out.numpy(), status.tolist()
 

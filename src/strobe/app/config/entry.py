@@ -6,13 +6,14 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 
 from strobe.app.config.help import text
-from strobe.app.config.mistakes import MISTAKES, mistake
-from strobe.errors import StrobeError
+from strobe.app.config.mistakes import MISTAKES, mistake, no_option
+from strobe.errors import ConfigError, StrobeError
 from strobe.process.launch import refuse
 from strobe.process.output import lasting_output
 from strobe.process.signals import heard, over
@@ -27,6 +28,8 @@ def command(name: str) -> Iterator[None]:
         if {"-h", "--help"} & set(sys.argv[1:]):
             print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]))
             sys.exit(0)
+        if unknown := get_args_parser().parse_known_args()[1]:
+            raise ConfigError(no_option(unknown[0], name))
         yield
     except MISTAKES as error:
         refuse(mistake(error, name, sys.argv[1:]))

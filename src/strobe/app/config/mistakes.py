@@ -84,12 +84,20 @@ def suggestion(key: str, known: Sequence[str]) -> str:
     if group in known and (others := _choices_with(group, leaf)):
         return f"only {' and '.join(others)} {'has' if len(others) == 1 else 'have'} it"
     leaves = [(other.rpartition(".")[2], other) for other in known if other != key]
-    meant = [other for name, other in leaves if name == leaf]
+    beside = {name: other for name, other in leaves if group and other.rpartition(".")[0] == group}
+    meant = [beside[name] for name in get_close_matches(leaf, beside, 2, NEARER)]
+    meant = meant or [other for name, other in leaves if name == leaf]
     meant = meant or [other for name, other in leaves if leaf in name.split("_")]
     for near, below in ((NEAR, f"{group}."), (NEARER, "")):
         names = {name: other for name, other in reversed(leaves) if other.startswith(below)}
         meant = meant or [names[name] for name in get_close_matches(leaf, names, 2, near)]
     return f"did you mean {' or '.join(meant[:2])}?" if meant else "--help lists the keys"
+
+
+def no_option(word: str, name: str) -> str:
+    """That Hydra has no such option, and what to give instead: ``--loader native`` is written ``loader=native``."""
+    key, known = word.lstrip("-").partition("=")[0].replace("-", "_"), _keys(name, ())
+    return f"{word} is not an option; {f'give {key}=VALUE' if key in known else suggestion(key, known)}"
 
 
 def keys(cfg: Any) -> list[str]:

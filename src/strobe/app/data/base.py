@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from lightning import LightningDataModule
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from strobe.app.data.augment import parts_of
@@ -17,7 +18,7 @@ from strobe.app.engines.sampler import EndlessBatches, EpochSampler, ShardedBatc
 from strobe.app.loaders.base import Batch, LoadedData, Loader
 from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.packing import MappedImages
-from strobe.app.loaders.sources import FileSource, PathTable
+from strobe.app.loaders.sources import FileSource
 from strobe.app.storage.address import is_remote
 from strobe.app.storage.folder import Objects, RemoteFolder, remote_folder
 from strobe.app.storage.objects import Storage
@@ -208,13 +209,13 @@ class ImageData(LightningDataModule, ABC):
         return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
 
-def table(folder: Path | RemoteFolder, paths: Sequence[str]) -> tuple[PathTable, Objects | None]:
-    """The paths as sources have them and, where they lie in storage, what is known of the objects."""
-    return PathTable(paths), folder.objects(paths) if isinstance(folder, RemoteFolder) else None
+def objects_of(folder: Path | RemoteFolder, paths: Sequence[str]) -> Objects | None:
+    """What is known of the objects where the paths are addresses in storage."""
+    return folder.objects(paths) if isinstance(folder, RemoteFolder) else None
 
 
 def split_classes(
-    folder: Path | RemoteFolder, classes: Sequence[str], labels: list[int], kind: str, data: Any
+    folder: Path | RemoteFolder, classes: Sequence[str], labels: Tensor, kind: str, data: Any
 ) -> dict[str, Tensor]:
     """Indices (N,) of each split: ``data.train_fraction`` of each class is for training; the rest is halved.
 
@@ -222,35 +223,37 @@ def split_classes(
     """
     held_out = (1 - data.train_fraction) / 2
     try:
-        parts = stratified_split(labels, (data.train_fraction, held_out, held_out), data.seed)
+        parts = stratified_split(labels.numpy(), (data.train_fraction, held_out, held_out), data.seed)
     except ValueError as error:
         label, count = error.args
         raise DataError(
             f"{folder / classes[label]} holds {count} {kind}{'s'[: count != 1]}, but at least {len(SPLITS)} are "
             f"needed, for training, validation and test; add {kind}s or remove the folder"
         ) from None
-    return {split: torch.tensor(part) for split, part in zip(SPLITS, parts, strict=True)}
+    return {split: torch.from_numpy(part) for split, part in zip(SPLITS, parts, strict=True)}
 
 
-def stratified_split(labels: Sequence[int], fractions: Sequence[float], seed: int) -> list[list[int]]:
+def stratified_split(labels: ArrayLike, fractions: Sequence[float], seed: int) -> list[NDArray[np.int64]]:
     """Deal indices to parts so that each part has its share of every class, and at least one image of it.
 
     Rounding errors in one class are made up for in the next. Raises a ValueError
     when a class has fewer members than there are parts; its ``args`` are the class and the number.
     """
     generator = np.random.default_rng(seed)
-    parts: list[list[int]] = [[] for _ in fractions]
     targets = np.asarray(labels)
-    dealt = 0
-    for label in np.unique(targets):
-        members = generator.permutation(np.flatnonzero(targets == label))
+    order = np.argsort(targets, kind="stable")
+    classes, begins = np.unique(targets[order], return_index=True)
+    parts, counts, dealt = [[order[:0]] for _ in fractions], [0] * len(fractions), 0
+    for label, group in zip(classes, np.split(order, begins[1:]), strict=True):
+        members = generator.permutation(group)
         if len(members) < len(parts):
             raise ValueError(int(label), len(members))
         dealt += len(members)
         for number, share in enumerate(np.cumsum(fractions)):
-            taken = sum(map(len, parts[: number + 1]))
+            taken = sum(counts[: number + 1])
             behind = len(parts) - number - 1  # parts that need one of this class each
             count = int(np.clip(round(share * dealt) - taken, 1, len(members) - behind))
-            parts[number] += members[:count].tolist()
+            parts[number].append(members[:count])
+            counts[number] += count
             members = members[count:]
-    return [sorted(part) for part in parts]
+    return [np.sort(np.concatenate(part)) for part in parts]

@@ -81,15 +81,15 @@ class CIFAR10(ImageData):
         trained = sum(len(labels) for _, labels in train)
         fractions = (1 - self.val_fraction, self.val_fraction)
         try:
-            parts = stratified_split(targets[:trained].tolist(), fractions, self.seed)
+            parts = stratified_split(targets[:trained], fractions, self.seed)
         except ValueError as error:
             raise DataError(
                 f"{folder} holds a single training image of class {self.classes[error.args[0]]}, but at least 2 are "
                 "needed, for training and validation; give a larger subset"
             ) from None
         indices = {
-            "train": torch.tensor(parts[0]),
-            "val": torch.tensor(parts[1]),
+            "train": torch.from_numpy(parts[0]),
+            "val": torch.from_numpy(parts[1]),
             "test": torch.arange(trained, len(targets)),
         }
         return {split: ArraySource(images, targets, chosen) for split, chosen in indices.items()}

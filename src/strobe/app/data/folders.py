@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from strobe.app.loaders.sources import PathTable
 from strobe.app.loaders.threads import DISK_THREADS
 from strobe.app.storage.folder import RemoteFolder
 from strobe.errors import DataError
@@ -26,26 +27,28 @@ def class_folders(folder: Folder) -> list[str]:
 
 
 def files_in(folder: Folder, suffixes: tuple[str, ...]) -> list[str]:
-    """Files with one of these endings directly in a folder, sorted; raises as :func:`files_below`."""
+    """The names of files with one of these endings directly in a folder, sorted; raises as :func:`files_below`."""
     if isinstance(folder, RemoteFolder):
         return folder.files(suffixes, below=False)
     return sorted(_listed(folder, suffixes)[0])
 
 
-def files_of_classes(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, list[str]]:
+def files_of_classes(folder: Folder, suffixes: tuple[str, ...]) -> dict[str, PathTable]:
     """Each class in ``folder`` with its files at any depth, both sorted by name.
 
     ``suffixes`` are in lower case; the case of a file's name does not matter.
     """
     classes = class_folders(folder)
     if isinstance(folder, RemoteFolder):
-        return {name: (folder / name).files(suffixes, below=True) for name in classes}
+        there = {name: folder / name for name in classes}
+        return {name: PathTable(here.files(suffixes, below=True), str(here)) for name, here in there.items()}
     with ThreadPoolExecutor(DISK_THREADS) as pool:
-        found = pool.map(lambda name: files_below(str(folder / name), suffixes), classes)
+        below = [str(folder / name) for name in classes]
+        found = pool.map(lambda here: PathTable(files_below(here, suffixes), here), below)
         return dict(zip(classes, found, strict=True))
 
 
-def flat(folder: Folder, found: dict[str, list[str]], suffixes: tuple[str, ...], kind: str) -> tuple[list[str], Tensor]:
+def flat(folder: Folder, found: dict[str, PathTable], suffixes: tuple[str, ...], kind: str) -> tuple[PathTable, Tensor]:
     """All files, class by class, and their labels (N,).
 
     A :class:`DataError` says that ``folder`` holds fewer than two classes, or that one has no file; ``kind``: tile or
@@ -60,11 +63,11 @@ def flat(folder: Folder, found: dict[str, list[str]], suffixes: tuple[str, ...],
     if empty := next((name for name, files in found.items() if not files), None):
         raise DataError(f"{folder / empty} holds no {', '.join(suffixes)} file; add {kind}s or remove the folder")
     counts = torch.tensor([len(files) for files in found.values()])
-    return [path for files in found.values() for path in files], torch.arange(len(found)).repeat_interleave(counts)
+    return PathTable.joined(list(found.values())), torch.arange(len(found)).repeat_interleave(counts)
 
 
 def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:
-    """Files with one of these endings, sorted.
+    """Files with one of these endings, as they lie below the folder, sorted.
 
     Links are followed, but no folder is entered twice, so circles end. If several paths lead to a folder, the one
     without links counts. A :class:`DataError` names a pipe, a socket, or a link to nothing that is called like a file:
@@ -79,7 +82,7 @@ def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:
             continue
         entered.add(real)
         files, folders = _listed(here, suffixes)
-        found += files
+        found += [f"{here[len(folder) + 1 :]}/{name}" for name in files] if here != folder else files
         for entry in sorted(folders, key=lambda entry: entry.name):
             if entry.is_symlink():
                 waiting.append((entry.path, os.path.realpath(entry.path)))
@@ -89,12 +92,12 @@ def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:
 
 
 def _listed(folder: str | Path, suffixes: tuple[str, ...]) -> tuple[list[str], list[os.DirEntry[str]]]:
-    """The files with one of these endings, and the folders. Only of a link the disk is asked what it is."""
+    """The names of files with one of these endings, and the folders. Only of a link the disk is asked what it is."""
     files, folders = [], []
     for entry in _entries(folder):
-        named = entry.name.lower().endswith(suffixes)
-        if named and (Path(entry.path).is_file() if entry.is_symlink() else entry.is_file()):
-            files.append(entry.path)
+        named = entry.name.endswith(suffixes) or entry.name.lower().endswith(suffixes)
+        if entry.is_file(follow_symlinks=False) or (entry.is_symlink() and Path(entry.path).is_file()):
+            files += [entry.name] if named else []
         elif _is_folder(entry):
             folders.append(entry)
         elif named:

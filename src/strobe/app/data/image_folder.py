@@ -10,10 +10,10 @@ from torch import Tensor
 
 from strobe.app.config.schema import USUAL_FRAMING
 from strobe.app.data.augment import flip
-from strobe.app.data.base import SPLITS, ImageData, split_classes, table
+from strobe.app.data.base import SPLITS, ImageData, objects_of, split_classes
 from strobe.app.data.folders import Folder, class_folders, files_of_classes, flat
 from strobe.app.loaders.crop_policy import CropPolicy
-from strobe.app.loaders.sources import PhotoSource
+from strobe.app.loaders.sources import PathTable, PhotoSource
 from strobe.errors import DataError
 
 log = logging.getLogger(__name__)
@@ -65,9 +65,9 @@ class ImageFolder(ImageData):
             )
         else:
             paths, targets = self._find(root, first=True)
-            indices = split_classes(root, self.classes, targets.tolist(), "photo", self)
-        names, objects = table(root, paths)
-        whole = PhotoSource(names, targets, indices["train"], CropPolicy("resize", USUAL), objects=objects)
+            indices = split_classes(root, self.classes, targets, "photo", self)
+        objects = objects_of(root, paths)
+        whole = PhotoSource(paths, targets, indices["train"], CropPolicy("resize", USUAL), objects=objects)
         size, framing = self._fitting(whole)
         self.size, self.framing = size, framing
         centred = CropPolicy(framing, size, seed=self.shuffle_seed)
@@ -93,23 +93,25 @@ class ImageFolder(ImageData):
             log.warning("%dx%d files, enlarged to %d: %.2g times the pixels", height, width, side, times)
         return side, self.framing or ("resize" if small else USUAL_FRAMING)
 
-    def _given(self, root: Folder, tests: bool) -> tuple[list[str], Tensor, SplitIndices]:
+    def _given(self, root: Folder, tests: bool) -> tuple[PathTable, Tensor, SplitIndices]:
         """All photos, their labels, and the split that the folders define."""
         splits = SPLITS if tests and class_folders(root / "test") else SPLITS[:2]
-        paths: list[str] = []
+        paths: list[PathTable] = []
         labels: list[Tensor] = []
         indices: SplitIndices = {}
+        count = 0
         for split in splits:
             more, targets = self._find(root / split, first=split == "train")
-            indices[split] = torch.arange(len(paths), len(paths) + len(more))
-            paths += more
+            indices[split] = torch.arange(count, count + len(more))
+            paths.append(more)
             labels.append(targets)
+            count += len(more)
         if "test" not in indices:
             log.info("%s holds no test/<Class>/, so the test is on the validation photos", root)
             indices["test"] = indices["val"]
-        return paths, torch.cat(labels), indices
+        return PathTable.joined(paths), torch.cat(labels), indices
 
-    def _find(self, folder: Folder, *, first: bool) -> tuple[list[str], Tensor]:
+    def _find(self, folder: Folder, *, first: bool) -> tuple[PathTable, Tensor]:
         """Photos and their labels; the ``first`` folder defines the classes."""
         found = files_of_classes(folder, SUFFIXES)
         paths, targets = flat(folder, found, SUFFIXES, "photo")

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from strobe.app.data.augment import dihedral
-from strobe.app.data.base import ImageData, split_classes, table
+from strobe.app.data.base import ImageData, objects_of, split_classes
 from strobe.app.data.folders import Folder, class_folders, files_in, flat
 from strobe.app.loaders.base import unreadable
-from strobe.app.loaders.sources import MOST_PIXELS, TOO_LARGE, TileSource
+from strobe.app.loaders.sources import MOST_PIXELS, TOO_LARGE, PathTable, TileSource
 from strobe.app.storage.objects import part
 from strobe.errors import ConfigError, DataError
 
@@ -49,19 +49,20 @@ class Tiles(ImageData):
     def sources(self) -> dict[str, TileSource]:
         """Find the tiles and split them."""
         folder = self.folder()
-        found = {name: files_in(folder / name, SUFFIXES) for name in class_folders(folder)}
+        below = {name: folder / name for name in class_folders(folder)}
+        found = {name: PathTable(files_in(here, SUFFIXES), str(here)) for name, here in below.items()}
         paths, targets = flat(folder, found, SUFFIXES, "tile")
         self.classes = tuple(found)
-        names, objects = table(folder, paths)
+        objects = objects_of(folder, paths)
         first = None if objects is None else objects.fetch(paths[:1], np.zeros(1, dtype=np.int64))
         shape = _shape(paths[0], part(first, 0))
         self.channel_bands = self._channel_bands(shape[0], paths[0])
         bands = list(self.channel_bands)
         self.mean = torch.tensor(MEAN)[bands] / self.full_scale
         self.std = torch.tensor(STD)[bands] / self.full_scale
-        indices = split_classes(folder, self.classes, targets.tolist(), "tile", self)
+        indices = split_classes(folder, self.classes, targets, "tile", self)
         return {
-            split: TileSource(names, targets, chosen, shape, self.channel_bands, self.full_scale, objects=objects)
+            split: TileSource(paths, targets, chosen, shape, self.channel_bands, self.full_scale, objects=objects)
             for split, chosen in indices.items()
         }
 

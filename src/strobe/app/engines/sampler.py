@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 from torch.utils.data import Sampler
 
 
@@ -23,9 +24,12 @@ class EpochSampler(Sampler[int]):
         return self.size
 
     def __iter__(self) -> Iterator[int]:
-        if not self.shuffle:
-            return iter(range(self.size))
-        return iter(np.random.default_rng([self.seed, self.epoch]).permutation(self.size).tolist())
+        return iter(self.order().tolist())
+
+    def order(self) -> NDArray[np.int64]:
+        """The indices of this epoch (``size``,)."""
+        order = np.arange(self.size)
+        return np.random.default_rng([self.seed, self.epoch]).permutation(order) if self.shuffle else order
 
 
 class Indices(list[int]):
@@ -72,12 +76,16 @@ class ShardedBatches(Sampler[list[int]]):
         return max(whole + (rest >= smallest), 1 if rest else 0)
 
     def __iter__(self) -> Iterator[Indices]:
-        epoch, indices = self.sampler.epoch, list(self.sampler)
+        epoch, order = self.sampler.epoch, self.sampler.order()
+        for number in range(self.start(), len(self)):
+            yield self.batch(order, number, epoch)
+
+    def batch(self, order: NDArray[np.int64], number: int, epoch: int) -> Indices:
+        """One batch of an epoch with this ``order``, from 0."""
         stride = self.batch_size * self.world
-        for batch in range(self.start(), len(self)):
-            end = len(indices) if batch == len(self) - 1 else (batch + 1) * stride
-            mine = indices[batch * stride + self.rank : end : self.world]
-            yield Indices(mine, split=self.split, epoch=epoch, number=batch)
+        end = len(order) if number == len(self) - 1 else (number + 1) * stride
+        mine = order[number * stride + self.rank : end : self.world].tolist()
+        return Indices(mine, split=self.split, epoch=epoch, number=number)
 
 
 class EndlessBatches(ShardedBatches):

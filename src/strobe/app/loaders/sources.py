@@ -9,6 +9,7 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from strobe.app.loaders.crop_policy import CropPolicy
@@ -23,16 +24,32 @@ TOO_LARGE = f"it has more than {MOST_PIXELS:,} pixels, the most that are decoded
 
 
 class PathTable(Sequence[str]):
-    """Paths in one buffer.
+    """Paths in one buffer: ``text`` (bytes,) uint8, and ``ends`` (M,) int64, where each path ends in it.
 
     A list of Python strings grows each worker's memory: reading one changes its reference count, and
-    copy-on-write then copies its page (pytorch#13246, pytorch#20433).
+    copy-on-write then copies its page (pytorch#13246, pytorch#20433). Tensors are also shared with workers that
+    do not start as a copy of this process.
+
+    Args:
+        paths: as they are, or as they lie below ``folder``.
+        folder: that comes before each path.
     """
 
-    def __init__(self, paths: Sequence[str]) -> None:
-        encoded = [os.fsencode(path) for path in paths]
-        self.text = np.frombuffer(bytearray(b"".join(encoded)), dtype=np.uint8)  # bytearray: torch wants it writable
-        self.ends = np.cumsum([len(path) for path in encoded], dtype=np.int64)  # (M,): where each path ends in it
+    def __init__(self, paths: Sequence[str], folder: str = "") -> None:
+        before = f"\0{folder}/" if folder else "\0"
+        text = np.frombuffer(os.fsencode(before.join(["", *paths])), dtype=np.uint8)
+        begins = np.flatnonzero(text == 0)  # of each path, as long as the zeros are there
+        self.text = torch.from_numpy(text[text != 0])
+        self.ends = torch.from_numpy(np.append(begins, len(text))[1:] - np.arange(1, len(begins) + 1))
+
+    @classmethod
+    def joined(cls, tables: Sequence["PathTable"]) -> "PathTable":
+        """One table's paths after the other's."""
+        whole = cls(())
+        starts = np.cumsum([0, *(len(table.text) for table in tables)])
+        whole.text = torch.cat([table.text for table in tables])
+        whole.ends = torch.cat([table.ends + start for table, start in zip(tables, starts.tolist(), strict=False)])
+        return whole
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -43,8 +60,9 @@ class PathTable(Sequence[str]):
         if not -len(self) <= index < len(self):
             raise IndexError(f"path {index} of {len(self)}")
         index %= len(self)
-        start = self.ends[index - 1] if index else 0
-        return os.fsdecode(self.text[start : self.ends[index]].tobytes())
+        ends = self.ends.numpy()
+        start = ends[index - 1] if index else 0
+        return os.fsdecode(self.text.numpy()[start : ends[index]].tobytes())
 
 
 class Source(ABC):

@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from strobe.app.native.build import Library, operators
@@ -14,8 +12,8 @@ from strobe.app.native.build import Library, operators
 class Paths(Protocol):
     """Paths in one buffer, as a ``strobe.app.loaders.sources.PathTable`` holds them."""
 
-    text: NDArray[np.uint8]
-    ends: NDArray[np.int64]  # (M,): where each path ends in it
+    text: Tensor  # uint8
+    ends: Tensor  # (M,) int64: where each path ends in it
 
 
 def _statuses(out: Tensor, *_: object) -> Tensor:
@@ -32,7 +30,7 @@ LIBRARY = Library(
 
 def tensors(paths: Paths) -> tuple[Tensor, Tensor]:
     """Paths as the operators take them."""
-    return torch.from_numpy(paths.text), torch.from_numpy(paths.ends)
+    return paths.text, paths.ends
 
 
 def read_tiles(

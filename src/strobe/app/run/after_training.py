@@ -139,7 +139,7 @@ def _expected(cfg: DictConfig, summary: dict[str, Any], sides: list[str]) -> lis
 def report(cfg: DictConfig, parts: Parts | None, summary: dict[str, Any], run_dir: Path) -> None:
     """Write the conclusions into the record, TensorBoard and ``report.html``; failures are logged, not raised."""
     config = _plain(cfg)
-    show = None if parts is None else partial(show_verdict, parts.trainer, summary, config)
+    show = None if parts is None else partial(show_verdict, parts.trainer, summary, config, run_dir)
     attached.report(summary, config, run_dir, show=show)
 
 

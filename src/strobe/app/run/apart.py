@@ -16,6 +16,7 @@ from strobe.overrides import quoted
 from strobe.process.fork import end_session, ending, last_said
 from strobe.process.signals import interruptible
 from strobe.records.run import read_summary
+from strobe.records.sweep import INTERRUPTED
 
 ROOT = Path(__file__).parents[4]
 OUTPUT = "output.txt"
@@ -82,7 +83,7 @@ def train(
     if process.returncode == 0 and record.get("status") == "completed":
         return Ended("completed", None, seconds, folder)
     if record.get("status") == "interrupted":
-        return Ended("interrupted", "it was interrupted", seconds, folder)
+        return Ended("interrupted", INTERRUPTED, seconds, folder)
     return Ended("failed", _why(record, output, process.returncode), seconds, folder)
 
 

@@ -7,14 +7,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from strobe.app.data.base import ImageData
-from strobe.app.engines.sampler import Indices, ShardedBatches
+from strobe.app.engines.sampler import ShardedBatches
 from strobe.app.loaders.base import LoadedData
 from strobe.app.loaders.packing import MappedImages
 from strobe.app.loaders.sources import FileSource
 from strobe.measure import contention
 from strobe.measure.timing import WARMUP_STEPS
-from strobe.records.steps import read_rows
+from strobe.records.step_table import read_table
 
 BATCHES = 8  # those waited for longest
 OTHERS = 64  # files of other batches, to compare with
@@ -39,7 +42,8 @@ def slow_files(data: ImageData, summary: Mapping[str, Any], run_dir: Path, *, sh
     source, dataset, batches = data.found["train"], data.datasets["train"], summary["batches_per_epoch"]
     if not batches or not isinstance(source, FileSource) or isinstance(getattr(dataset, "images", None), MappedImages):
         return None
-    rows = sorted(read_rows(run_dir / "steps.csv")[WARMUP_STEPS:], key=lambda row: -row.get("data_wait", 0.0))
+    steps = read_table(run_dir / "steps.csv", {"step", "epoch", "data_wait"}.__contains__).rows()
+    rows = sorted(steps[WARMUP_STEPS:], key=lambda row: -row.get("data_wait", 0.0))
     order = data.batches("train", data.batch_size, shuffle=shuffle).batch_sampler
     often = Counter(_files(order, rows[:BATCHES], batches))
     sizes = {file: Path(source.path(file)).stat().st_size for file in often}
@@ -74,10 +78,10 @@ def _read(dataset: LoadedData, files: Sequence[int], seconds: float) -> dict[int
 
 def _files(order: ShardedBatches, rows: Sequence[Mapping[str, float]], batches: int) -> Iterator[int]:
     """The images of the batches of these steps."""
-    epochs: dict[int, list[Indices]] = {}
+    epochs: dict[int, NDArray[np.int64]] = {}
     for row in rows:
         epoch = int(row["epoch"])
         if epoch not in epochs:
             order.sampler.set_epoch(epoch)
-            epochs[epoch] = list(order)
-        yield from epochs[epoch][int(row["step"]) % batches]
+            epochs[epoch] = order.sampler.order()
+        yield from order.batch(epochs[epoch], int(row["step"]) % batches, epoch)

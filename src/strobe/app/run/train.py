@@ -52,7 +52,7 @@ from strobe.probe.ranks import Ranks, together
 from strobe.process.launch import rank
 from strobe.process.signals import DEADLINE, AskedToEnd, Requests, exit_code, requests
 from strobe.records.joining import forget_failures, says_gone, what_failed
-from strobe.records.steps import measure_steps
+from strobe.records.steps import read_rows
 from strobe.report.terminal import print_summary
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ class Run:
             recorders = [one for one in parts.trainer.callbacks if isinstance(one, StepRecorder)]  # type: ignore[attr-defined]
             self.machine["threads"] = recorders[0].threads.cores() if recorders else []
         self.requests.check()
-        if not any(measure_steps(self.run_dir / "steps.csv")["steps"].values()) and rank() == 0:
+        if not read_rows(self.run_dir / "steps.csv", last=1) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits in trainer.*, leave nothing to do")
         self._keep_metrics()
         if cfg.test:

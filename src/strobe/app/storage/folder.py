@@ -46,10 +46,10 @@ class RemoteFolder:
         return sorted(name for name, slash in parts if slash and not name.startswith("."))
 
     def files(self, suffixes: tuple[str, ...], *, below: bool) -> list[str]:
-        """The addresses of objects with one of these endings: directly in it, or anywhere ``below``; sorted."""
+        """Objects with one of these endings, as they lie below it: directly in it, or anywhere ``below``; sorted."""
         start = len(self.path)
-        found = (key for key in self.keys() if key.lower().endswith(suffixes) and "/." not in f"/{key[start:]}")
-        return [self.storage.address(key) for key in found if below or "/" not in key[start:]]
+        found = (key[start:] for key in self.keys() if key.lower().endswith(suffixes))
+        return [name for name in found if "/." not in f"/{name}" and (below or "/" not in name)]
 
     def objects(self, addresses: Sequence[str]) -> "Objects":
         """These objects of the root, in this order."""

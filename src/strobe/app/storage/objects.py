@@ -195,11 +195,11 @@ class Storage:
             raise DataError(self._sentence(address, error)) from None
 
     def _sentence(self, address: str, error: Exception) -> str:
-        text = str(error)
+        text = str(error).partition("\nDebug source")[0]
         code = found[1] if (found := re.search(r"<Code>(\w+)</Code>", text)) else ""
         status = found[1] if (found := re.search(r"status code: (\d+)", text)) else ""
         where = f"data.endpoint={self.endpoint}" if self.endpoint else "the network"
-        if "169.254.169.254" in text:  # where the client asks a machine of AWS's for its role
+        if "/latest/" in text:  # the client asked a machine of AWS's for its role
             return f"{address}: there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY{OPEN}"
         if code in REFUSED or status in ("401", "403"):
             return (
@@ -212,7 +212,7 @@ class Storage:
             return f"{address} is missing, although it was listed; put it back, or start again without it"
         reason = code or (f"status {status}" if status else "")
         if not reason:
-            reason = "no answer in time" if re.search("timed? ?out|elapsed", text) else "the connection failed"
+            reason = "no answer in time" if "timed out" in text else "the connection failed"
         return (
             f"{address} cannot be fetched: {reason}, after tries for up to {self.timeout_seconds:g} s; check {where}, "
             "or give data.timeout_seconds=SECONDS"

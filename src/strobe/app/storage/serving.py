@@ -1,8 +1,8 @@
 """A storage on this machine, for tests, demonstrations and benchmarks: SeaweedFS, and a slow line in front of it."""
 
-import asyncio
 import os
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
@@ -18,7 +18,7 @@ from typing import Any
 from strobe.errors import DataError
 
 LOOPBACK, BUCKET = "127.0.0.1", "strobe"
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": "strobe", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "us-east-1"}
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": "loopback", "AWS_SECRET_ACCESS_KEY": "not-a-secret", "AWS_REGION": "us-east-1"}
 SERVICES = ("master", "volume", "filer", "s3")  # each with a port for HTTP and one for gRPC
 PATIENCE = 60.0  # seconds until the server answers
 PIECE = 64 << 10  # bytes
@@ -90,58 +90,68 @@ class SlowLine:
     """
 
     def __init__(self, endpoint: str, *, latency: float = 0.0, bytes_per_second: float | None = None) -> None:
-        self.behind = int(endpoint.rpartition(":")[2])
+        self.behind = LOOPBACK, int(endpoint.rpartition(":")[2])
         self.latency = latency
         self.bytes_per_second = bytes_per_second
         self.requests = 0
         self._free_at = 0.0
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="slow line")
+        self._turn = threading.Lock()
+        self._open: set[socket.socket] = set()
 
     def __enter__(self) -> "SlowLine":
+        line = self
+
+        class Handler(socketserver.BaseRequestHandler):
+            def handle(self) -> None:
+                with suppress(OSError):
+                    line.serve(self.request)
+
+        self._server = socketserver.ThreadingTCPServer((LOOPBACK, 0), Handler)  # closing it waits for all handlers
+        self._server.request_queue_size = 128
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), name="slow line")
         self._thread.start()
-        self._server = asyncio.run_coroutine_threadsafe(
-            asyncio.start_server(self._connected, LOOPBACK, 0, limit=PIECE), self._loop
-        ).result()
-        self.endpoint = f"http://{LOOPBACK}:{self._server.sockets[0].getsockname()[1]}"
+        self.endpoint = f"http://{LOOPBACK}:{self._server.server_address[1]}"
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
-        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._server.shutdown()
         self._thread.join()
-        self._loop.close()
+        for one in list(self._open):
+            _hang_up(one)
+        self._server.server_close()
 
-    async def _end(self) -> None:
-        self._server.close()
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    def serve(self, client: socket.socket) -> None:
+        """Serve one connection until either side ends it."""
+        with socket.create_connection(self.behind) as server:
+            self._open |= {client, server}
+            asking = threading.Thread(target=self._ask, args=(client, server))
+            asking.start()
+            with suppress(OSError):
+                self.answer(server, client)
+            _hang_up(client)
+            _hang_up(server)
+            asking.join()
+            self._open -= {client, server}
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection(LOOPBACK, self.behind, limit=PIECE)
-        try:
-            await asyncio.gather(self._ask(reader, back), self._answer(there, writer))
-        finally:
-            for end in (back, writer):
-                end.close()
-
-    async def _ask(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while piece := await reader.read(PIECE):
-            self.requests += 1
-            await asyncio.sleep(self.latency)
-            writer.write(piece)
-            await writer.drain()
+    def _ask(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
-            writer.write_eof()
+            while piece := client.recv(PIECE):
+                self.requests += 1
+                time.sleep(self.latency)
+                server.sendall(piece)
+        _hang_up(server)
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while piece := await reader.read(PIECE):
+    def answer(self, server: socket.socket, client: socket.socket) -> None:
+        """Pass on what the server says."""
+        while piece := server.recv(PIECE):
             if self.bytes_per_second:
-                now = self._loop.time()
-                self._free_at = max(self._free_at, now) + len(piece) / self.bytes_per_second
-                await asyncio.sleep(self._free_at - now)
-            writer.write(piece)
-            await writer.drain()
-        writer.close()
+                with self._turn:
+                    self._free_at = max(self._free_at, time.monotonic()) + len(piece) / self.bytes_per_second
+                    wait = self._free_at - time.monotonic()
+                time.sleep(max(0.0, wait))
+            client.sendall(piece)
+
+
+def _hang_up(one: socket.socket) -> None:
+    with suppress(OSError):
+        one.shutdown(socket.SHUT_RDWR)

@@ -16,7 +16,7 @@ from strobe.overrides import key_of
 from strobe.present.format import counted
 from strobe.present.terminal import ProgressDisplay, clock, console
 from strobe.records.run import Record, rate_of, read_summary
-from strobe.records.sweep import NAME, OWN, UNFINISHED, Cell, Run, Sweep, read_sweep
+from strobe.records.sweep import INTERRUPTED, NAME, OWN, UNFINISHED, Cell, Run, Sweep, read_sweep
 
 
 class Campaign:
@@ -108,7 +108,7 @@ class Campaign:
         try:
             ended = self._train(cell.overrides, self.folder / run.directory)
         except KeyboardInterrupt:
-            run.seconds, run.error = time.monotonic() - began, "it was interrupted"
+            run.seconds, run.error = time.monotonic() - began, INTERRUPTED
             if completed(self.folder / run.directory):  # it was about to end anyhow
                 run.status, run.error = "completed", None
             raise

@@ -7,6 +7,7 @@ from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import (
+    FAR_ABOVE,
     RELOAD,
     cores_of_a_rank,
     crowded,
@@ -69,7 +70,8 @@ def loader(record: Record, step: Step) -> Finding | None:
     helping = [remedy for remedy in remedies if remedy[0].median >= WORTH]
     predicted, overrides, advice = max(helping, key=lambda remedy: remedy[0].median, default=nothing)
     wait = f"Each {duration(step.seconds)} step waits {duration(step.wait * step.images)} for data"
-    known = [(name, rate) for name, rate in (("loader", step.loader), ("model", step.model)) if rate]
+    sides = (("loader", step.loader), ("model", step.model))
+    known = [(name, rate) for name, rate in sides if rate and FAR_ABOVE * rate.median > 1 / step.length]  # not wrong
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     told, hint = _parts(record)
     told += _seldom(record, step) + (f" {in_vain[0]}" if in_vain else "")

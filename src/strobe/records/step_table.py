@@ -1,0 +1,86 @@
+"""``steps.csv`` as columns: 8 bytes a cell, so that a million steps fit into memory."""
+
+import csv
+import math
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
+CHUNK = 1 << 24  # bytes of rows that are parsed at once
+
+
+class StepTable:
+    """N steps. Cells that are empty are NaN in ``columns`` (M,); ``places`` (N,) says which of the M rows are meant."""
+
+    def __init__(self, columns: dict[str, Values], places: NDArray[np.int64]) -> None:
+        self.columns, self.places = columns, places
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def has(self, name: str) -> NDArray[np.bool_]:
+        """Which steps (N,) have a value in this column."""
+        found = self.columns.get(name)
+        return np.zeros(len(self), dtype=bool) if found is None else ~np.isnan(found[self.places])
+
+    def get(self, name: str, default: float = 0.0) -> Values:
+        """The column's values (N,), with ``default`` where there is none."""
+        found = self.columns.get(name)
+        if found is None:
+            return np.full(len(self), default)
+        return np.nan_to_num(found[self.places], copy=False, nan=default, posinf=np.inf, neginf=-np.inf)
+
+    def take(self, which: NDArray[np.bool_]) -> "StepTable":
+        """Only these steps."""
+        return StepTable(self.columns, self.places[which])
+
+    def rows(self) -> list[dict[str, float]]:
+        """Each step as a dictionary, without empty cells."""
+        found = zip(*(self.columns[name][self.places].tolist() for name in self.columns), strict=True)
+        return [
+            {name: value for name, value in zip(self.columns, row, strict=True) if not math.isnan(value)}
+            for row in found
+        ]
+
+
+def read_table(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> StepTable:
+    """The complete rows of the columns that are ``wanted``; a killed run's last row may be cut off.
+
+    Raises:
+        ValueError: the file is damaged.
+    """
+    if not path.is_file():
+        return StepTable({}, np.arange(0))
+    with path.open("rb") as file:
+        names = next(csv.reader([file.readline().decode()]), [])
+        start, count = file.tell(), sum(block.count(b"\n") for block in iter(lambda: file.read(CHUNK), b""))
+        kept = [place for place, name in enumerate(names) if wanted(name)]
+        cells, filled = np.empty((len(kept), count)), 0
+        file.seek(start)
+        while lines := file.readlines(CHUNK):
+            whole = [line for line in lines if line.endswith(b"\n") and line.strip()]
+            if filled + len(whole) > count:  # written since they were counted
+                whole = whole[: count - filled]
+            if whole:
+                cells[:, filled : filled + len(whole)] = _parsed(path, whole, len(names))[:, kept].T
+            filled += len(whole)
+    return StepTable({names[place]: row for place, row in zip(kept, cells, strict=True)}, np.arange(filled))
+
+
+def _parsed(path: Path, lines: Sequence[bytes], width: int) -> Values:
+    """The cells (len(lines), width) of whole rows."""
+    text = b",%s," % b",".join(line.rstrip(b"\r\n") for line in lines)
+    text = text.replace(b",,", b",nan,").replace(b",,", b",nan,")[1:-1]  # twice: each comma is seen once
+    with warnings.catch_warnings(action="error"):
+        try:
+            return np.fromstring(text, sep=",").reshape(len(lines), width)
+        except (DeprecationWarning, ValueError):  # of a row that is shorter, or no number
+            pass
+    rows = list(csv.reader(line.decode() for line in lines))
+    if any(len(row) > width for row in rows):
+        raise ValueError(f"{path} has rows that are longer than its header")
+    return np.array([[float(cell or "nan") for cell in [*row, *[""] * (width - len(row))]] for row in rows])
