@@ -39,7 +39,7 @@ class DeviceClock:
 
     def __init__(self, event: Callable[[], Any] | None = None, *, device: torch.device | None = None) -> None:
         module = module_of(device or torch.device("cuda"))
-        own = event is None and hasattr(module, "is_current_stream_capturing")  # MPS and XPU lack graphs
+        own = event is None and hasattr(module, "is_current_stream_capturing")  # of graphs, which MPS lacks
         self._captures = module.is_current_stream_capturing if own else lambda: False
         self._streams = [module.current_stream(device)] if event is None and module is not torch.mps else []
         self._new = event or partial(module.Event, enable_timing=True)

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerAction, ProfilerActivity
+from torch.profiler import ProfilerAction
 
+from .accelerators import activities
 from .lightnings import Trainer
 from .recording import Recording, warning_only
 from .schedule import ACTIVE, Schedule
@@ -84,6 +85,8 @@ class MemoryProfiler(Recording):
             with warning_only("The history of the GPU's memory"):
                 _memory._record_memory_history("all", max_entries=self.max_entries, stacks="python", clear_history=True)
                 self._history = True
+        elif self._device.type != "cpu":
+            _log.info("%s keeps no history of its memory; only CUDA does", self._device)
         self._profiler = torch.profiler.profile(
             activities=activities(self._device),
             schedule=self.schedule.action,

@@ -1,5 +1,6 @@
 """The command ``python -m strobe.ceilings``."""
 
+from strobe.callbacks.accelerators import is_accelerator
 from strobe.process.signals import listen
 
 if __name__ == "__main__":
@@ -90,7 +91,7 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
             if ranks:
                 ceilings.take_part()
             sys.exit()
-        seconds = (2 + (trainer.strategy.root_device.type == "cuda")) * (cfg.ceilings_seconds + BEGINNING)
+        seconds = (2 + is_accelerator(trainer.strategy.root_device)) * (cfg.ceilings_seconds + BEGINNING)
         print(f"Measuring loader and model alone, about {clock(seconds)}", file=sys.stderr)
         return ceilings.measure(), cfg
 

@@ -26,7 +26,7 @@ def kernels_kept() -> Callable[[], None]:
 
 @contextmanager
 def untouched(threads: int | None = None) -> Iterator[None]:
-    """Restore random states (torch on CPU and GPU, NumPy, Python), torch's threads and its flags, however the block ends.
+    """Restore random states (torch's, NumPy's, Python's), torch's threads and its flags, however the block ends.
 
     ``threads``: for each operator within the block; None: as many as before.
     """
