@@ -1,4 +1,4 @@
-.PHONY: setup lock train test test-gpu test-network coverage check bench soak matrix wheel clean
+.PHONY: setup lock train test test-gpu test-network coverage check bench storage-demo soak matrix wheel clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -58,8 +58,11 @@ check: $(STAMP) ## lint, formatting and types
 bench: $(STAMP) ## run the quick mode of every benchmark suite; SUITE=loading ARGS="quick=false data=eurosat": one of them
 	$(BIN)/python -m strobe.bench -m 'suite=$(SUITE)' quick=true $(ARGS)
 
+storage-demo: $(STAMP) ## serve generated tiles, or FOLDER=..., as object storage on this machine, and say how to train from it
+	$(BIN)/python -m strobe.app.storage $(FOLDER)
+
 soak: $(STAMP) ## try faults on real trainings for ten minutes, or HOURS=1, and print what was lost, hung or left
-	$(BIN)/python -m strobe.validation.soak $(if $(HOURS),--hours $(HOURS))
+	$(BIN)/python -m strobe.validation.soak $(if $(HOURS),--hours $(HOURS)) $(ARGS)
 
 matrix: $(STAMP) ## run the tests with other Pythons, libraries and compilers; hours; ARGS="oldest-3.11 clang-3.11": only these
 	$(BIN)/python -m strobe.validation.matrix $(ARGS)

@@ -17,7 +17,7 @@ from .rows import StepLog, StepRows, rows_of
 from .threads import ThreadsBeside
 from .waits import Waits
 
-ROOMY = 120  # columns of a terminal
+ROOMY, WIDE = 120, 150  # columns of a terminal
 _log = logging.getLogger(__name__)
 
 
@@ -179,6 +179,9 @@ class StepRecorder(Callback):
     teardown = on_exception
 
 
+SPARE = ("CustomTimeColumn", "ProcessingSpeedColumn")  # of the bar: ``left`` and ``images/s`` say the same
+
+
 class ProgressBar(RichProgressBar):
     """Shows ``images/s`` and ``waiting``, the share of time that waits for data, of the latest steps and between them.
 
@@ -208,6 +211,11 @@ class ProgressBar(RichProgressBar):
         """Look at the clock."""
         super().on_train_start(trainer, pl_module)
         self._began, self._first = time.monotonic(), trainer.fit_loop.epoch_loop.batch_progress.total.ready
+
+    def configure_columns(self, trainer: Trainer) -> list[Any]:
+        """All columns if the terminal is wide; else those that leave the figures room on the same line."""
+        wide = self._console is None or self._console.width >= WIDE
+        return [one for one in super().configure_columns(trainer) if wide or type(one).__name__ not in SPARE]
 
     def _get_train_description(self, current_epoch: int) -> str:
         text: str = super()._get_train_description(current_epoch)

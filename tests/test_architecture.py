@@ -38,11 +38,28 @@ LAYERS = (
     ("strobe.app.sweep", "strobe.app.tuning"),
     ("strobe.bench",),
     ("strobe.validation",),
-    ("strobe.cli", "strobe.run", "strobe.ceilings", "strobe.clean", "strobe.doctor", "strobe.native", "train", PLUGINS),
+    (
+        "strobe.cli",
+        "strobe.run",
+        "strobe.ceilings",
+        "strobe.clean",
+        "strobe.doctor",
+        "strobe.native",
+        "strobe.pack",
+        "train",
+        PLUGINS,
+    ),
 )
 APPLICATION = ("strobe.app", "strobe.bench", "strobe.validation", *LAYERS[-1])
 APPLICATIONS_LIBRARIES = {"hydra", "omegaconf", "rasterio", "skimage", "torchvision", "imagecodecs", "tifffile"}
-MAY_COMPOSE = ("strobe.app.run", "strobe.app.tuning", "strobe.ceilings", "strobe.bench", "strobe.validation")
+MAY_COMPOSE = (
+    "strobe.app.run",
+    "strobe.app.tuning",
+    "strobe.ceilings",
+    "strobe.pack",
+    "strobe.bench",
+    "strobe.validation",
+)
 HEAVY = {"torch", "lightning", "numpy", "torchvision", "rasterio"}
 BEFORE_TORCH = (
     "train",

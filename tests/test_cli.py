@@ -75,6 +75,7 @@ WRONG = {  # a command line for each command, and what is said of it
     "doctor": (["--hepl"], "--hepl is not an option of python -m strobe.doctor; did you mean --help?"),
     "ceilings": (["data.batchsize=3"], "data.batchsize is not a key"),
     "bench": (["suite=moon"], "suite=moon is not a choice"),
+    "pack": (["--shards", "out", "data.batchsize=3"], "data.batchsize is not a key"),
     "native": (["--nothing"], "--nothing is not an option of python -m strobe.native; --help lists the options"),
 }
 BROKEN = ("view", "report", "compare")  # of a folder whose record is damaged

@@ -20,6 +20,7 @@ ANY = {  # need nothing but what is installed with Strobe
 APPLICATION = {
     "ceilings": "measure what loader and model of train.py reach alone",
     "bench": "run a benchmark suite",
+    "pack": "write a data set into shards, on the disk or in storage",
     "native": "compile the C++ operators, and say what is missing",
 }
 COMMANDS = ANY | APPLICATION

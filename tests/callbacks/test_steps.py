@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
+from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
 from strobe.callbacks import rows as step_rows
@@ -338,6 +339,15 @@ def test_the_bar_shows_the_rate_and_the_waiting(recorder: StepRecorder) -> None:
     whole = sum(sum(seconds(recorder, name)) for name in ("total", *GAPS))
     assert sum(seconds(recorder, "data_wait")) / whole == pytest.approx(live[1], abs=1e-4)
     assert 24 / whole == pytest.approx(live[0], rel=1e-3)
+
+
+@pytest.mark.parametrize(("width", "columns"), [(80, 3), (120, 3), (200, 5)])
+def test_a_terminal_that_is_not_wide_has_the_figures_on_one_line(
+    recorder: StepRecorder, width: int, columns: int
+) -> None:
+    bar = ProgressBar()
+    bar._console = Console(width=width)
+    assert len(bar.configure_columns(trainer_with(recorder))) == columns
 
 
 @pytest.mark.parametrize("late", [False, True])

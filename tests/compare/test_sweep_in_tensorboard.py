@@ -43,11 +43,11 @@ def hold_tabs_against(address: str, summary: dict[str, Any]) -> None:
     assert {"train/loss", "train/step_loss", "val/loss"} <= set(scalars)
     assert not any(tag.startswith("test/") for tag in scalars)  # charts of one dot
     assert {f"step_seconds/{phase}" for phase in (*PHASES, "total")} <= set(scalars)
-    images = ask(f"{tabs}/images/tags", lambda tags: len(tags.get(run, {})) == 4)[run]
-    assert set(images) == {"first_batch", "test_confusion", "trace/timeline", "strobe/step"}
-    texts = ask(f"{tabs}/text/tags", lambda tags: len(tags.get(run, {})) >= 3)[run]
+    images = ask(f"{tabs}/images/tags", lambda tags: len(tags.get(run, {})) == 5)[run]
+    assert set(images) == {"first_batch", "test_confusion", "trace/timeline", "strobe/step", "strobe/trace"}
+    texts = ask(f"{tabs}/text/tags", lambda tags: len(tags.get(run, {})) >= 4)[run]
     told = {tag.removesuffix("/text_summary") for tag in texts}
-    assert told >= {"trace/schedule", "trace/operators", "strobe/verdict"}
+    assert told >= {"trace/schedule", "trace/operators", "strobe/verdict", "strobe/trace"}
     plugin = Plugin(address, run)
     (worker,) = plugin.workers()
     assert f"{worker}." in summary["traces"][0]

@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -35,9 +36,10 @@ CYCLE = ("profiler.repeat=1", "profiler.active=3")
 def start(tmp_path: Path, sample_root: Path) -> Callable[..., str]:
     """Start ranks and return what they printed."""
 
-    def run(launcher: str, *overrides: str) -> str:
+    def run(launcher: str, *overrides: str, **variables: str) -> str:
         given = [*COMMON, f"data.root={sample_root}", "data.tiles_per_class=10", *overrides]
-        return ended(begin(*LAUNCHERS[launcher], str(PROBE), *given, cwd=tmp_path, PROBE=str(tmp_path)))
+        process = begin(*LAUNCHERS[launcher], str(PROBE), *given, cwd=tmp_path, PROBE=str(tmp_path), **variables)
+        return ended(process, -signal.SIGKILL if "KILL" in variables else 0)
 
     return run
 
@@ -107,3 +109,20 @@ def test_a_mistake_is_told_once_and_before_other_ranks_begin(train: Train, tmp_p
     ended = train(*COMMON, "trainer.devices=2", "data=eurosat", f"data.root={tmp_path}", quick=False)
     assert ended.code == 1
     assert ended.output.count("holds no <Class>/*.tif") == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
+def test_a_run_that_was_killed_goes_on_with_other_ranks_and_each_tile_is_trained_on_once(
+    before: int, after: int, start: Callable[..., str], tmp_path: Path
+) -> None:
+    common = ("hydra.run.dir=run", "trainer.limit_val_batches=0", "test=false", "data.batch_size=4")
+    common += ("trainer.enable_checkpointing=true", "checkpoint.save=resume", "checkpoint.every_n_steps=1")
+    start("lightning", *common, f"trainer.devices={before}", KILL="12")
+    first = [path for rank in range(before) for path in (tmp_path / f"rank{rank}.txt").read_text().split()]
+    for path in tmp_path.glob("rank*.txt"):
+        path.unlink()
+    start("lightning", *common, f"trainer.devices={after}", "ckpt_path=run/checkpoints/last.ckpt")
+    rest = [path for rank in range(after) for path in (tmp_path / f"rank{rank}.txt").read_text().split()]
+    assert len(first) == 12 * before
+    assert len({*first, *rest}) == len(first) + len(rest) == 80

@@ -18,13 +18,14 @@ from strobe.records.files import write_summary
 from strobe.records.run import Record
 from strobe.tune import command
 from strobe.tune.dimensions import ALL, OWN
+from strobe.tune.page import render
 from strobe.tune.proposals import advice
 from strobe.tune.record import NAME, NOTHING, Tuning, begin
 from strobe.tune.script import Script
 from strobe.tune.search import BUDGET
 from strobe.tune.table import ending, first_losses, print_tuning, total, warning
 from support.landscape import Sided
-from support.pages import Page
+from support.pages import Page, of_class, words_of
 from support.processes import begin as started
 from support.processes import ended
 from support.recorded import example
@@ -286,9 +287,8 @@ def test_a_busy_machine_is_said_to_be_the_reason(tmp_path: Path) -> None:
     tuning = tuning_of(tmp_path)
     unknown = {"median": 0.9, "low": 0.01, "high": 90.0}
     tuning.best, tuning.ended, tuning.seconds = [], BUDGET, 7.5 * 60
-    tuning.trials = [
-        {"overrides": ["engine.num_workers=1"], "measured": unknown, "verdict": "no difference", "kept": False}
-    ]
+    trial = {"number": 1, "overrides": ["engine.num_workers=1"], "why": "", "predicted": None, "error": None}
+    tuning.trials = [trial | {"measured": unknown, "verdict": "no difference", "kept": False}]
     assert total(tuning) == "Too noisy to tell whether anything is faster."
     assert ending(tuning) == "The time is up after 7.5 min, not 60 s: a comparison that has begun is finished."
     tuning.probes = [{"directory": "looks", "alternatives": 4}]
@@ -296,6 +296,7 @@ def test_a_busy_machine_is_said_to_be_the_reason(tmp_path: Path) -> None:
     assert tuning.settings == 5
     assert re.search(r"finished\. Other processes took \d+% of the cores meanwhile: search again", ending(tuning))
     assert advice(record) == []
+    assert words_of(of_class(Page(render(tuning, record)).tree, "badge")[0]) == "too noisy to tell"
 
 
 def test_a_search_that_another_process_is_at_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from strobe.callbacks.tracefile import read_trace, write_trace
 from strobe.errors import StrobeError
 from strobe.view.__main__ import main
 from support.browser import CHROMIUM, chromium, measured
 from support.made_traces import made
+from support.pages import HOSTILE
 from support.refusals import refusal
 
 
@@ -20,16 +22,24 @@ def test_traces_become_one_page_that_says_what_is_damaged(tmp_path: Path, capsys
     out, half = tmp_path / "page.html", tmp_path / "half.json.gz"
     whole = made(tmp_path / "whole.json.gz", steps=400)
     half.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    hostile = read_trace(whole)
+    hostile["traceEvents"][3]["name"] = HOSTILE
+    write_trace(whole, hostile)
     main([str(whole), str(half), "--baseline", str(whole), "--out", str(out), "--no-open"])
     assert f"page      {out}" in capsys.readouterr().out
     page = out.read_text()
     assert "half.json.gz ends in the middle: what could be read until there is shown" in page
     assert 'id="operator=aten::mm"' in page
+    assert HOSTILE not in page
     assert not re.findall(r"(?:src|url\()=?\W*http", page)
     assert set(re.findall(r"https?://[^/\"?]+", page)) <= {"http://127.0.0.1:9001", "http://www.w3.org"}
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b'{"steps": 1}', gzip.compress(b'{"traceEvents": [')[:-9]])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b'{"steps": 1}', gzip.compress(b'{"traceEvents": [')[:-9]],
+    ids=["empty", "cut", "steps", "cut-gzip"],
+)
 def test_what_holds_no_events_is_refused_in_one_sentence(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)

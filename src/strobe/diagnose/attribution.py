@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from strobe.callbacks.columns import OWNED
+from strobe.diagnose.fetching import storage_cause
 from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, cores_of_a_rank, crowded, enlarged, fitting_size, restarts
 from strobe.records.run import Record, as_number
@@ -322,8 +323,10 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     yield Part("workers_restart", "", "restarting workers", started + (anew.computing + anew.between if anew else 0.0))
     rest = max(0.0, wait - started - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
     rest = max(0.0, rest - elsewhere["data_wait"])
-    name = "waiting for cores that workers take" if (crowd := lack_of_cores(record, step)) else "waiting for data"
-    yield Part("workers_hurt" if crowd else "loader", "", name, rest)
+    stored = storage_cause(record, step)
+    crowd = not stored and lack_of_cores(record, step)
+    name = "waiting for cores that workers take" if crowd else f"waiting for {'the storage' if stored else 'data'}"
+    yield Part("workers_hurt" if crowd else stored or "loader", "", name, rest)
     on_cpu = record.text("accelerator") == "cpu"
     batches = phase("transfer") + (phase("prepare") if on_cpu else 0.0)
     yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", batches)

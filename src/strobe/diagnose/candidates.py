@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from strobe.diagnose.attribution import OPTIMIZER_SHARE
+from strobe.diagnose.fetching import remedies
 from strobe.diagnose.predict import NOTABLE, Step, step_of, with_loader, with_model
 from strobe.diagnose.symptoms import (
     SIZE,
@@ -37,7 +38,8 @@ def candidates(record: Record) -> list[Candidate]:
     step = step_of(record)
     if step is None:
         return []
-    loading = [Candidate("loader", (override,)) for override in _loading(record, step)]
+    loading = [Candidate("loader", overrides) for overrides in remedies(record, step)]
+    loading += [Candidate("loader", (override,)) for override in _loading(record, step)]
     computing = [Candidate("model", (override,)) for override in _computing(record, step)]
     waiting = steady_waiting(record, step)
     if waiting >= (NOTABLE if step.workers else MOSTLY):

@@ -70,6 +70,7 @@ LOST = (
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "single_thread", "between"),
     *("upsampled", "swapping"),
+    *("storage_latency", "storage_bandwidth", "too_few_requests", "cold_cache"),
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "validation": "validation",

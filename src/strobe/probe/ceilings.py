@@ -21,6 +21,7 @@ def blank(reason: str | None = None) -> dict[str, Any]:
         "shared_cores": None,
         "joint": None,
         "batch_bytes": None,
+        "storage": None,  # what fetching objects alone reaches, where images come from storage
         "loading": None,  # where the time of making a batch goes
         "between": None,  # seconds per step of validations and checkpoints, where they were measured alone
         "image_size": None,  # height and width on which the network computed

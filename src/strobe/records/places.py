@@ -54,7 +54,7 @@ def discard(folder: Path, *names: str, made: bool) -> None:
         folder.rmdir()
     folder = folder.absolute()
     for above in folder.parents:
-        if not any(above.is_relative_to(place.absolute()) for place in (ATTACHED, TUNED)):
+        if not any(above.is_relative_to(place.absolute()) for place in (OUTPUTS, ATTACHED, TUNED)):
             break
         with suppress(OSError):  # it holds others
             above.rmdir()

@@ -135,7 +135,7 @@ def trace_picture(rank: "RankTrace") -> "Figure":
     """What a mean step of a trace is used for, as a bar."""
     page, total = Sheet(), mean_of(rank.lengths) or 1.0
     page.line(f"In the trace, where recording made it slower: {duration(total)} a step", 22, FAINT)
-    page.line(told(rank)[0], 28)
+    page.line(told(rank)[0], 22)
     uses = {name: mean_of(values) for name, values in rank.uses.items() if values.any()}
     _draw_step(page, uses, total, {name: PHASE_COLOURS.get(CSS[name], _IDLE.get(name, "#B8B8B8")) for name in uses})
     return page.figure

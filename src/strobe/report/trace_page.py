@@ -145,13 +145,13 @@ def told(rank: RankTrace) -> tuple[str, str]:
     if rank.device is None:
         waiting = mean_of(rank.phases.get("data_wait", np.zeros(1)))
         does = {
-            "waits for data": waiting,
-            "communicates, and does nothing else meanwhile,": uses["communication"],
-            "computes in operators": uses["computing"] - waiting,
-            "is in no operator": uses["unknown"],
+            "waits for data for {} of its time": waiting,
+            "communicates for {} of its time, and does nothing else meanwhile": uses["communication"],
+            "computes in operators for {} of its time": uses["computing"] - waiting,
+            "runs no operator for {} of its time: that is Python, or code that leaves no marks": uses["unknown"],
         }
-        most = max(does, key=lambda name: does[name])
-        return f"{of.capitalize()} {most} for {percent(does[most] / length)} of its time.", rest
+        most = max(does, key=lambda told: does[told])
+        return f"{of.capitalize()} {most.format(percent(does[most] / length))}.", rest
     share = sum(idle.values()) / length
     worst = max(idle, key=lambda cause: idle[cause], default="unknown")
     if share < 0.05:

@@ -52,7 +52,7 @@ WHY = {
     "queued": "the work is queued but does not start: it waits for another stream, or for its launch to arrive",
     "unknown": "the trace does not tell why",
 }
-OUTSIDE = "in no operator: Python, or code that leaves no marks"  # what is unknown on a CPU
+OUTSIDE = "In no operator: Python, or code that leaves no marks"  # what is unknown on a CPU
 
 
 def steps(rank: RankTrace, opened: Mapping[Path, str], *, several: bool) -> Section:

@@ -20,6 +20,7 @@ _LONG = 80  # characters of a name that a link holds as it is
 
 def anchor(kind: str, name: str) -> str:
     """What a link to a row holds: the name, or of a long one its beginning and a number that tells it apart."""
+    name = name.encode(errors="replace").decode()  # names of a damaged file may be no text
     short = name if len(name) <= _LONG else f"{name[:40]}~{zlib.crc32(name.encode()):08x}"
     return f"{kind}={short}"
 

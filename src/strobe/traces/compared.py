@@ -35,7 +35,8 @@ def compared(ranks: Sequence[RankTrace]) -> Compared:
     steps = reduce(np.intersect1d, [rank.windows[0] for rank in ranks])
     rows = []
     for rank in ranks:
-        places = np.searchsorted(rank.windows[0], steps)
+        order = np.argsort(rank.windows[0], kind="stable")
+        places = order[np.searchsorted(rank.windows[0], steps, sorter=order)]
         rows.append((rank.lengths - rank.uses["communication"])[places])
     return Compared(steps, np.array(rows).reshape(len(ranks), len(steps)))
 

@@ -183,7 +183,7 @@ class RankTrace:
     def idle(self) -> dict[str, Cover]:
         """When nothing is done, by cause."""
         _, starts, ends = self.windows
-        gaps = self.busy["any"].gaps(float(starts.min()), float(ends.max()))
+        gaps = self.busy["any"].gaps(float(starts.min()), float(ends.max())) & cover(starts, ends)
         waiting, rest = gaps & self.data, gaps - self.data
         if self.device is None:
             return {"data": waiting, "unknown": rest}
@@ -226,11 +226,12 @@ class RankTrace:
     def threads(self) -> dict[str, Floats]:
         """Microseconds of each step in which each of the host's threads, and each loader's process, is at work."""
         at, found = self.columns, {}
-        for track in np.unique(at.track[at.of(OPERATOR, LOADER)]):
+        working = (at.kind == OPERATOR) | ((at.kind == LOADER) & self._named("batch".__eq__))
+        working &= ~self._named(_is_loop)
+        for track in np.unique(at.track[working]):
             process, thread = at.tracks[track]
-            kind = (at.kind == OPERATOR) | (at.kind == LOADER)
             name = "training thread" if track == self.main else f"{at.processes.get(process, process)}, thread {thread}"
-            found[name] = self.share(self.covered(kind & (at.track == track) & ~self._named(_is_loop)))
+            found[name] = self.share(self.covered(working & (at.track == track)))
         return found
 
 

@@ -83,13 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         timeout=TIMEOUT,
         deadline=time.monotonic() + budget - tuning.seconds,
     )
-    try:
-        with alone_in(tuning.folder, "--out"):
+    with alone_in(tuning.folder, "--out"):
+        try:
             search(tuning, machine, console)
-    finally:
-        if not tuning.probes:
-            say(console, *printed(tuning.folder / "looks" / "1"))
-            discard(tuning.folder, NAME, "looks", made=made)
+        finally:
+            if not tuning.probes:
+                say(console, *printed(tuning.folder / "looks" / "1"))
+                discard(tuning.folder, NAME, "looks", ".lock", made=made)
     print_tuning(console, tuning)
     page = write_page(tuning)
     if options.patch is not None:

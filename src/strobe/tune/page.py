@@ -18,7 +18,7 @@ from strobe.tune.record import NAME as RECORD
 from strobe.tune.record import Tuning
 from strobe.tune.script import without_option
 from strobe.tune.search import BUDGET, SHORT
-from strobe.tune.table import COLOURS, HEADS, ending, first_losses, rows, times, total, warning
+from strobe.tune.table import COLOURS, HEADS, NOISY, ending, first_losses, rows, times, total, undecided, warning
 from strobe.tune.writing import given, lines
 
 PAGE = "search.html"
@@ -72,6 +72,8 @@ def _badge(tuning: Tuning) -> tuple[str, str]:
     if tuning.status == "interrupted":
         return "fair", "interrupted"
     proved = tuning.proof if tuning.proof and tuning.proof["verdict"] == "faster" else None
+    if undecided(tuning):
+        return "fair", NOISY
     return ("good", f"{factor(proved['ratio']['median'])} faster") if proved else ("none", "nothing faster")
 
 

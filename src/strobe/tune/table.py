@@ -61,8 +61,7 @@ def total(tuning: Tuning) -> str:
     if not tuning.trials:
         return _untried(tuning)
     if not tuning.changes:
-        unknown = all(fate(trial) == NOISY for trial in tuning.trials)
-        found = "Too noisy to tell whether anything is" if unknown else "Nothing that was tried is measurably"
+        found = "Too noisy to tell whether anything is" if undecided(tuning) else "Nothing that was tried is measurably"
         return f"{found} faster."
     if proof is None and tuning.status == "interrupted":
         return "Interrupted before the proof: go on, or keep what you have."
@@ -71,6 +70,11 @@ def total(tuning: Tuning) -> str:
     if proof["verdict"] == "faster":
         return f"{times(proof['ratio'])} as fast as what you gave, measured again at the end."
     return f"Measured again at the end, it is not faster ({times(proof['ratio'])}): keep what you have."
+
+
+def undecided(tuning: Tuning) -> bool:
+    """Whether no trial could tell anything."""
+    return bool(tuning.trials) and all(fate(trial) == NOISY for trial in tuning.trials)
 
 
 def _untried(tuning: Tuning) -> str:

@@ -1,6 +1,6 @@
 """Which images make which batch: each index once an epoch, dealt out evenly to the ranks, again the same by seed."""
 
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import pytest
 
@@ -68,3 +68,34 @@ def test_the_endless_order_yields_each_index_once_an_epoch(world: int) -> None:
 
 def test_an_empty_order_ends() -> None:
     assert list(EndlessBatches(EpochSampler(0, shuffle=True, seed=1), 8)) == []
+
+
+@pytest.mark.parametrize(("before", "after"), [((2, 4), (1, 4)), ((1, 4), (2, 4)), ((2, 3), (3, 2)), ((1, 5), (4, 3))])
+@pytest.mark.parametrize("done", [0, 1, 2, 3])
+def test_other_ranks_go_on_within_an_epoch_and_see_the_rest_once(
+    before: tuple[int, int], after: tuple[int, int], done: int
+) -> None:
+    size = 41
+
+    def epoch(world: int, batch_size: int, start: int = 0, seen: int | None = None) -> list[list[int]]:
+        ranks = [
+            ShardedBatches(
+                EpochSampler(size, shuffle=True, seed=5),
+                batch_size,
+                rank=rank,
+                world=world,
+                start=lambda: start,
+                seen=lambda: seen,
+            )
+            for rank in range(world)
+        ]
+        dealt = [list(one) for one in ranks]
+        assert len({len(one) for one in dealt}) == 1  # or one would wait forever
+        assert all(len(indices) >= 2 for one in dealt for indices in one)
+        return [[*chain(*batches)] for batches in zip(*dealt, strict=True)]
+
+    first = [*chain(*epoch(*before)[:done])]
+    world, batch_size = after
+    used = ShardedBatches(EpochSampler(size, shuffle=True, seed=5), batch_size, world=world).used(len(first))
+    rest = [*chain(*epoch(*after, start=used, seen=len(first)))]
+    assert sorted(first + rest) == list(range(size))

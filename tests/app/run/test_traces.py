@@ -88,6 +88,8 @@ def test_workers_and_their_batches_are_in_the_trace(train: Train) -> None:
         "loader=tifffile",
     )
     assert ended.code == 0, ended.output
+    assert 'href="./traces.html"' in (ended.directory / "report.html").read_text()
+    assert "loader worker 1" in (ended.directory / "traces.html").read_text()  # among the threads at work
     trace = read_trace(ended.directory / ended.summary["traces"][0])
     names = {e["pid"]: e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "process_name"}
     workers = {pid: name for pid, name in names.items() if name.startswith("loader worker")}

@@ -32,7 +32,7 @@ def root(storage: str, request: pytest.FixtureRequest) -> str:
 
 def read(folder: RemoteFolder) -> dict[str, bytes]:
     """All objects of a root by key."""
-    addresses = folder.files((".bin",), below=False)
+    addresses = [f"{folder}/{name}" for name in folder.files((".bin",), below=False)]
     found = folder.objects(addresses)
     contents: Contents = found.fetch(addresses, np.arange(len(addresses)))
     return {address.rpartition("/")[2]: contents[place] for place, address in enumerate(addresses)}

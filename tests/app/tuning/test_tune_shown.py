@@ -158,3 +158,4 @@ def test_a_start_that_cannot_be_measured_is_told_in_a_sentence(tune: Tune, tmp_p
     machine.failure = "data.root=nowhere holds no tiles"
     machine.probe = lambda _: (None, "looks/1")
     assert refusal(lambda: tune(machine), StrobeError) == machine.failure
+    assert not machine.folder.exists()

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from lightning import Trainer
 from lightning.fabric.plugins.io import TorchCheckpointIO
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning_utilities.core.apply_func import apply_to_collection
 from omegaconf import DictConfig
 from torch import Tensor, nn
@@ -46,6 +46,23 @@ class Checkpoints(ModelCheckpoint):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the best score so far; its file stays where it is."""
         super().load_state_dict(state_dict | {"dirpath": self.dirpath})
+
+
+class OtherRanks(Callback):
+    """Resumes within an epoch with other ranks, or another batch size, so that each image is still seen once.
+
+    Of Lightning's progress, which counts batches, it makes that of the new batches.
+    """
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Before Lightning restores its loops."""
+        data: Any = getattr(trainer, "datamodule", None)
+        state = checkpoint.get(type(data).__qualname__)
+        if not isinstance(state, dict) or not isinstance(state.get("seen"), int):  # an earlier version's
+            return
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        more = data.resume(state) - progress["current"]["ready"]
+        progress["current"] = {name: count + more for name, count in progress["current"].items()}
 
 
 class Whole(TorchCheckpointIO):

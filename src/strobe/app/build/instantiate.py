@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigAttributeError
 
-from strobe.app.build.checkpoint import checkpoints, wanted, write_whole
+from strobe.app.build.checkpoint import OtherRanks, checkpoints, wanted, write_whole
 from strobe.app.build.pictures import Pictures
 from strobe.app.build.trainer import build_trainer
 from strobe.app.config.checks import CHECKPOINTS, check_single
@@ -95,7 +95,7 @@ def _callbacks(cfg: DictConfig, run_dir: Path, saving: Sequence[Callback]) -> li
     callbacks: list[Callback] = [Journal(), Pictures(run_dir / "pictures"), StepRecorder(run_dir / "steps.csv")]
     if cfg.trainer.enable_progress_bar:
         callbacks.append(ProgressBar(leave=True))
-    callbacks += saving
+    callbacks += [*saving, OtherRanks()]
     if cfg.profiler._target_ is not None:
         folders = {key: run_dir / cfg.profiler[key] for key in ("directory", "tables") if cfg.profiler.get(key)}
         for key, folder in folders.items():

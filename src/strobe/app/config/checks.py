@@ -107,10 +107,9 @@ def _check_storage(cfg: DictConfig) -> None:
     if cfg.data.endpoint is not None:
         check_address("data.endpoint", cfg.data.endpoint)
     if not cfg.loader.objects:
-        fitting = [name for name, loader in _loaders() if loader.get("objects") and cfg.data.form in loader.reads]
         raise ConfigError(
             f"loader={choices['loader']} reads files on the disk, not data.root={cfg.data.root}; "
-            f"loaders that fit: {', '.join(sorted(fitting))}"
+            f"loaders that fit: {', '.join(loaders_for(cfg.data.form, objects=True))}"
         )
     if cfg.data.get("download"):
         raise ConfigError(f"data.download=true does not fit data.root={cfg.data.root}; download into a folder")
@@ -249,13 +248,17 @@ def _check_pair(cfg: DictConfig) -> None:
     )
 
 
-def loaders_for(form: str, *, unasked: bool = False) -> list[str]:
-    """The loaders in conf/ that read this form of data; ``unasked``: without those that first write a copy of it."""
+def loaders_for(form: str, *, unasked: bool = False, objects: bool = False) -> list[str]:
+    """The loaders in conf/ that read this form of data; ``unasked``: without those that first write a copy of it.
+
+    ``objects``: only those that read it from storage.
+    """
     return sorted(
         name
         for name, loader in _loaders()
         if form in OmegaConf.select(loader, "reads", default=[])
         and not (unasked and OmegaConf.select(loader, "copies", default=False))
+        and (not objects or OmegaConf.select(loader, "objects", default=False))
     )
 
 

@@ -18,6 +18,7 @@ from strobe.app.engines.sampler import EndlessBatches, EpochSampler, ShardedBatc
 from strobe.app.loaders.base import Batch, LoadedData, Loader
 from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.packing import MappedImages
+from strobe.app.loaders.shards import MappedShards
 from strobe.app.loaders.sources import FileSource
 from strobe.app.storage.address import is_remote
 from strobe.app.storage.folder import Objects, RemoteFolder, remote_folder
@@ -74,6 +75,7 @@ class ImageData(LightningDataModule, ABC):
         self.shuffle_seed = shuffle_seed
         self.found: dict[str, Any] = {}  # the sources
         self.datasets: dict[str, LoadedData] = {}
+        self._resumed: tuple[int, int, int] | None = None  # epoch, batch, and the images seen before it
         self._floats = BufferPool()
         self._standards: dict[tuple[float, torch.device], tuple[Tensor, ...]] = {}
 
@@ -88,6 +90,12 @@ class ImageData(LightningDataModule, ABC):
     def place(self) -> Path | RemoteFolder:
         """The root: a folder, or what is in storage, listed anew."""
         return remote_folder(Storage(self.root, **self.reach)) if is_remote(self.root) else Path(self.root)
+
+    @property
+    def in_storage(self) -> bool:
+        """Whether batches are fetched from storage."""
+        source = getattr(self.datasets.get("train"), "source", None)
+        return isinstance(source, FileSource) and source.objects is not None
 
     @property
     def channels(self) -> int:
@@ -112,8 +120,8 @@ class ImageData(LightningDataModule, ABC):
     def training_files(self, most: int) -> list[str]:
         """Files that training reads, evenly chosen, at most this many; none if images are in memory."""
         pack = getattr(self.datasets["train"], "images", None)
-        if isinstance(pack, MappedImages):
-            return [str(pack.path)]
+        if isinstance(pack, MappedImages | MappedShards):
+            return pack.paths
         source = self.found["train"]
         if not isinstance(source, FileSource) or source.objects is not None:
             return []
@@ -127,7 +135,7 @@ class ImageData(LightningDataModule, ABC):
     def train_dataloader(self) -> BatchLoader:
         """Batches for training, reshuffled each epoch (always the same ones with ``overfit_batches``)."""
         overfits = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
-        return self.batches("train", self.batch_size, shuffle=not overfits, start=self._position)
+        return self.batches("train", self.batch_size, shuffle=not overfits, start=self._position, seen=self._seen)
 
     def val_dataloader(self) -> BatchLoader:
         """Batches for validation, in order."""
@@ -144,6 +152,7 @@ class ImageData(LightningDataModule, ABC):
         *,
         shuffle: bool = False,
         start: Callable[[], int] = lambda: 0,
+        seen: Callable[[], int | None] = lambda: None,
         endless: bool = False,
     ) -> BatchLoader:
         """This rank's batches of one split: one epoch, or endless ones; works without a trainer too."""
@@ -153,9 +162,26 @@ class ImageData(LightningDataModule, ABC):
             raise DataError(f"{self.root}: {len(dataset)} {split} images are too few for {world} devices; use fewer")
         order = EpochSampler(len(dataset), shuffle=shuffle, seed=self.shuffle_seed)
         kind = EndlessBatches if endless else ShardedBatches
-        sharded = kind(order, batch_size, rank=rank, world=world, start=start, split=split)
+        sharded = kind(order, batch_size, rank=rank, world=world, start=start, seen=seen, split=split)
         device = trainer.strategy.root_device if trainer else torch.device("cpu")
         return self.engine.loader(dataset, sharded, seed=self.shuffle_seed, device=device)
+
+    def state_dict(self) -> dict[str, int]:
+        """How far the epoch is: images that all ranks have seen."""
+        assert self.trainer is not None
+        seen = self._seen()
+        if seen is None:
+            seen = self._position() * self.batch_size * self.trainer.world_size
+        return {"epoch": self.trainer.current_epoch, "seen": seen}
+
+    def resume(self, state: dict[str, int]) -> int:
+        """Go on where a checkpoint's :meth:`state_dict` was, whatever ranks and batch size it had; the batches used."""
+        trainer, dataset = self.trainer, self.datasets["train"]
+        assert trainer is not None
+        order = EpochSampler(len(dataset), shuffle=False, seed=0)
+        used = ShardedBatches(order, self.batch_size, world=trainer.world_size).used(state["seen"])
+        self._resumed = state["epoch"], used, state["seen"]
+        return used
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:
         """Turn a raw batch, on the device, into what the network takes."""
@@ -202,6 +228,12 @@ class ImageData(LightningDataModule, ABC):
             pair = tuple(value.float().to(device) for value in (1 / (full_scale * std), -mean / std))
             self._standards[full_scale, device] = pair
         return self._standards[full_scale, device]
+
+    def _seen(self) -> int | None:
+        """The images that were seen when the run was resumed, as long as it is at that batch."""
+        assert self.trainer is not None
+        epoch, batch, seen = self._resumed or (-1, -1, 0)
+        return seen if (self.trainer.current_epoch, self._position()) == (epoch, batch) else None
 
     def _position(self) -> int:
         """How many batches of this epoch were trained on, including those before a run was resumed."""

@@ -49,7 +49,9 @@ class ShardedBatches(Sampler[list[int]]):
     have the same number of batches and none waits forever in a collective. A remainder that would leave a rank with
     fewer than two images (too few for batch normalisation) joins the batch before it.
 
-    ``start`` returns, when an epoch begins, how many of its batches were used before the run was resumed.
+    ``start`` returns, when an epoch begins, how many of its batches were used before the run was resumed, and ``seen``
+    how many of its images, where that is not as many as these batches have: with other ranks or another batch size, the
+    first batch begins there.
     ``split`` is what the batches are for: ``train``, ``val`` or ``test``.
     """
 
@@ -61,8 +63,10 @@ class ShardedBatches(Sampler[list[int]]):
         rank: int = 0,
         world: int = 1,
         start: Callable[[], int] = lambda: 0,
+        seen: Callable[[], int | None] = lambda: None,
         split: str = "train",
     ) -> None:
+        self.seen = seen
         self.sampler = order
         self.batch_size = batch_size
         self.rank = rank
@@ -72,19 +76,29 @@ class ShardedBatches(Sampler[list[int]]):
 
     def __len__(self) -> int:
         whole, rest = divmod(len(self.sampler), self.batch_size * self.world)
-        smallest = self.world * min(2, self.batch_size)
-        return max(whole + (rest >= smallest), 1 if rest else 0)
+        return max(whole + (rest >= self.least), 1 if rest else 0)
+
+    @property
+    def least(self) -> int:
+        """Images of a batch of all ranks, at least."""
+        return self.world * min(2, self.batch_size)
+
+    def used(self, seen: int) -> int:
+        """The batches that were used when so many images were seen; what is left of one joins the next."""
+        whole = -(-seen // (self.batch_size * self.world))
+        return len(self) if seen >= len(self.sampler) else min(whole, len(self) - 1)
 
     def __iter__(self) -> Iterator[Indices]:
-        epoch, order = self.sampler.epoch, self.sampler.order()
-        for number in range(self.start(), len(self)):
-            yield self.batch(order, number, epoch)
+        epoch, order, first, seen = self.sampler.epoch, self.sampler.order(), self.start(), self.seen()
+        for number in range(first, len(self)):
+            yield self.batch(order, number, epoch, seen if number == first else None)
 
-    def batch(self, order: NDArray[np.int64], number: int, epoch: int) -> Indices:
-        """One batch of an epoch with this ``order``, from 0."""
+    def batch(self, order: NDArray[np.int64], number: int, epoch: int, seen: int | None = None) -> Indices:
+        """One batch of an epoch with this ``order``, from 0; where images were ``seen``, it begins behind these."""
         stride = self.batch_size * self.world
         end = len(order) if number == len(self) - 1 else (number + 1) * stride
-        mine = order[number * stride + self.rank : end : self.world].tolist()
+        begin = number * stride if seen is None else min(seen, max(0, end - self.least))
+        mine = order[begin + self.rank : end : self.world].tolist()
         return Indices(mine, split=self.split, epoch=epoch, number=number)
 
 

@@ -123,10 +123,12 @@ class TileData(LoadedData):
         self.labels = source.labels
 
     def __getitem__(self, index: int) -> Batch:
-        return self.__getitems__([index])[0]
+        return self._item(index, part(self.source.fetch(self.source.indices[[index]]), 0))
 
     def __getitems__(self, indices: Sequence[int]) -> list[Batch]:
-        """One item a tile."""
+        """One item a tile; those in storage are asked for together."""
+        if self.source.objects is None:
+            return [self[index] for index in indices]
         contents = self.source.fetch(self.source.indices[list(indices)])
         return [self._item(index, part(contents, place)) for place, index in enumerate(indices)]
 

@@ -1,6 +1,6 @@
 """Images from one memory-mapped file, which is written on first use."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from strobe.app.loaders.base import Batch, BatchData, Loader
 from strobe.app.loaders.packing import Contents, Layout, MappedImages, MappedPlanes, packed
 from strobe.app.loaders.pil import PilLoader
+from strobe.app.loaders.shards import MappedShards, ShardedPlanes, open_shards
 from strobe.app.loaders.sources import PathTable, PhotoSource, TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.callbacks.spans import span
@@ -25,11 +26,12 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
     as the squares that they become, so ``data.framing`` must be ``resize``.
     """
 
-    def __init__(self, *, directory: str, verify: bool, **common: Any) -> None:
+    def __init__(self, *, directory: str, verify: bool, shards: str | None = None, **common: Any) -> None:
         super().__init__(**common)
         self.directory = directory
         self.verify = verify
-        self._latest: tuple[PathTable, MappedImages] | None = None
+        self.shards = shards
+        self._latest: tuple[PathTable, MappedImages | MappedShards] | None = None
 
     def dataset(self, source: TileSource | PhotoSource) -> "PackedData":
         """A data set of whole batches; all splits share a table of paths, so files are checked once.
@@ -38,16 +40,20 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
             DataError: A file cannot be read or differs from the others, or there is no room for the pack.
             ConfigError: The crop of a photo changes from epoch to epoch, or from split to split.
         """
-        if isinstance(source, TileSource):
-            contents, bands = tiles(source), source.bands
-        else:
-            contents, bands = photos(source), (0, 1, 2)
+        contents = contents_of(source)
+        bands = source.bands if isinstance(source, TileSource) else (0, 1, 2)
         paths, images = self._latest or (None, None)
         if paths is not source.paths or images is None or not contents.layout.agrees(images.layout):
-            path, manifest = packed(Path(self.directory), contents, verify=self.verify)
-            images = MappedImages(path, manifest.layout, manifest.sources.count)
+            images = self._images(contents)
             self._latest = source.paths, images
         return PackedData(self, source, images, bands)
+
+    def _images(self, contents: Contents) -> MappedImages | MappedShards:
+        if self.shards is not None:
+            endpoint = contents.objects and contents.objects.storage.endpoint
+            return open_shards(self.shards, contents, Path(self.directory), endpoint=endpoint or None)
+        path, manifest = packed(Path(self.directory), contents, verify=self.verify)
+        return MappedImages(path, manifest.layout, manifest.sources.count)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_latest": None}
@@ -57,11 +63,16 @@ class PackedData(BatchData):
     """Images of a pack, in the order of a split."""
 
     def __init__(
-        self, loader: PackedLoader, source: TileSource | PhotoSource, images: MappedImages, bands: Sequence[int]
+        self,
+        loader: PackedLoader,
+        source: TileSource | PhotoSource,
+        images: MappedImages | MappedShards,
+        bands: Sequence[int],
     ) -> None:
-        super().__init__(loader, replace(source, paths=PathTable(())))  # a spawned worker need not get the paths
+        super().__init__(loader, replace(source, paths=PathTable(()), objects=None))  # a worker need not get these
         self.images = images
-        self.planes = MappedPlanes(images, [images.layout.bands.index(band) for band in bands])
+        kind: Any = MappedPlanes if isinstance(images, MappedImages) else ShardedPlanes
+        self.planes = kind(images, [images.layout.bands.index(band) for band in bands])
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """Pixels (N, C, H, W), uint16 of tiles and uint8 of photos, and labels (N,)."""
@@ -73,12 +84,31 @@ class PackedData(BatchData):
         return self.loader.scaled(pixels, self.source.full_scale, count), self.source.targets.index_select(0, chosen)
 
 
+def contents_of(source: TileSource | PhotoSource) -> Contents:
+    """The whole set of a source, as packs have it; raises as :func:`photos`."""
+    return tiles(source) if isinstance(source, TileSource) else photos(source)
+
+
+def _reading(source: TileSource | PhotoSource, loader: Any, *how: Any) -> Callable[[str], Any]:
+    """Reads an image by its path; from storage, where that is an address."""
+    if (objects := source.objects) is None:
+        return lambda path: loader.pixels(path, *how)
+    numbers = {path: number for number, path in enumerate(source.paths)}
+
+    def read(path: str) -> Any:
+        found = objects.fetch([path], np.array([numbers[path]]))
+        return loader.pixels(path, *how, content=found[0])
+
+    return read
+
+
 def tiles(source: TileSource) -> Contents:
     """All tiles of the set, with all bands: those of the source first."""
     bands = (*source.bands, *(band for band in range(source.shape[0]) if band not in source.bands))
     whole = replace(source, bands=bands)
     loader = TifffileLoader(scale="device")
-    return Contents(source.paths, Layout("tiles", "<u2", source.shape, bands), lambda path: loader.pixels(path, whole))
+    layout = Layout("tiles", "<u2", source.shape, bands)
+    return Contents(source.paths, layout, _reading(source, loader, whole), source.objects)
 
 
 def photos(source: PhotoSource) -> Contents:
@@ -90,7 +120,8 @@ def photos(source: PhotoSource) -> Contents:
             "in training and validation; set data.framing=resize, or choose another loader"
         )
     layout, loader = Layout(f"photos-{size}", "|u1", (3, size, size), (0, 1, 2)), PilLoader(scale="device")
-    return Contents(source.paths, layout, lambda path: loader.pixels(path, _whole, size).numpy())
+    read = _reading(source, loader, _whole, size)
+    return Contents(source.paths, layout, lambda path: read(path).numpy(), source.objects)
 
 
 def _whole(height: int, width: int) -> tuple[int, int, int, int]:

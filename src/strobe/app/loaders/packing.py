@@ -25,6 +25,7 @@ from torch import Tensor
 
 from strobe.app.loaders.base import unreadable
 from strobe.app.loaders.threads import DISK_THREADS, threads
+from strobe.app.storage.folder import Objects
 from strobe.errors import DataError
 from strobe.present.terminal import clock
 from strobe.process.locks import locked
@@ -56,6 +57,11 @@ class Layout:
     def image_bytes(self) -> int:
         """Bytes of one image."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def tensor_dtype(self) -> torch.dtype:
+        """Torch's name of the type."""
+        return {"<u2": torch.uint16, "|u1": torch.uint8}[self.dtype]
 
     @property
     def kind(self) -> str:
@@ -108,6 +114,7 @@ class Contents:
     paths: Sequence[str]
     layout: Layout
     read: Callable[[str], NDArray[Any]]  # one image in ``layout``; raises a DataError that names the file
+    objects: Objects | None = None  # where the paths are addresses in storage
 
     def sources(self) -> Sources:
         """The current state of the files.
@@ -116,15 +123,18 @@ class Contents:
         archive and ``cp -p`` give many files the same mtime, so two swapped tiles differ only in ctime. The
         inode would add nothing, and on some network disks it changes with each mount.
         """
-        paths, start = self.paths, len(_common_folder(self.paths))
-        names = _digest(b"\0".join(os.fsencode(path[start:]) for path in paths))
+        paths, start = self.paths, len(common_folder(self.paths))
+        names = digest(b"\0".join(os.fsencode(path[start:]) for path in paths))
+        if self.objects is not None:
+            sizes, versions = self.objects.sizes, self.objects.versions
+            return Sources(len(paths), int(sizes.sum()), 0, names, digest(sizes.tobytes() + versions.tobytes()))
         try:
             with ThreadPoolExecutor(DISK_THREADS) as pool:
                 parts = pool.map(_states, (paths[at : at + _FILES] for at in range(0, len(paths), _FILES)))
                 found = np.concatenate(list(parts))
         except OSError as error:
             raise unreadable(str(error.filename), self.layout.kind, error) from error
-        return Sources(len(paths), int(found[:, 0].sum()), int(found[:, 1].max()), names, _digest(found.tobytes()))
+        return Sources(len(paths), int(found[:, 0].sum()), int(found[:, 1].max()), names, digest(found.tobytes()))
 
 
 def _states(paths: Sequence[str]) -> NDArray[np.int64]:
@@ -133,12 +143,16 @@ def _states(paths: Sequence[str]) -> NDArray[np.int64]:
     return np.array([(state.st_size, state.st_mtime_ns, state.st_ctime_ns) for state in states], dtype=np.int64)
 
 
-def _digest(content: bytes, size: int = 16) -> str:
+def digest(content: bytes, size: int = 16) -> str:
+    """A hash in so many bytes, as text."""
     return hashlib.blake2b(content, digest_size=size).hexdigest()
 
 
-def _common_folder(paths: Sequence[str]) -> str:
-    return os.path.commonpath([os.path.dirname(path) for path in (min(paths), max(paths))])  # noqa: PTH120
+def common_folder(paths: Sequence[str]) -> str:
+    """The folder, or the address in storage, that all paths have in common."""
+    scheme, separator, _ = paths[0].partition("://")
+    ends = [path.removeprefix(scheme + separator) if separator else path for path in (min(paths), max(paths))]
+    return (scheme + separator if separator else "") + os.path.commonpath(list(map(os.path.dirname, ends)))
 
 
 def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, Manifest]:
@@ -149,9 +163,10 @@ def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, 
     reads all of it. Raises a :class:`DataError` if a file cannot be read, or there is no room in ``directory``, where
     all packs are.
     """
-    root, form = os.path.abspath(_common_folder(contents.paths)), contents.layout.form  # noqa: PTH100
+    folder_of_files, form = common_folder(contents.paths), contents.layout.form
+    root = folder_of_files if contents.objects else os.path.abspath(folder_of_files)  # noqa: PTH100
     # The same folder for a set whose files change.
-    folder = directory / f"{Path(root).name}-{form}-{_digest(os.fsencode(f'{form} {root}'), 4)}"
+    folder = directory / f"{Path(root).name}-{form}-{digest(os.fsencode(f'{form} {root}'), 4)}"
     with suppress(StaleError):
         found = _current(folder, contents.layout, contents.sources(), verify)
         return folder / found.pixels, found
@@ -275,7 +290,7 @@ class MappedImages:
         self.path = path
         self.layout = layout
         self.count = count
-        self.dtype = {"<u2": torch.uint16, "|u1": torch.uint8}[layout.dtype]
+        self.dtype = layout.tensor_dtype
         try:
             mapped = np.memmap(path, np.uint8, mode="r", shape=(count, layout.image_bytes))
         except (OSError, ValueError) as error:
@@ -283,6 +298,11 @@ class MappedImages:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
             self.rows = torch.from_numpy(mapped)  # (count, bytes of an image) uint8
+
+    @property
+    def paths(self) -> list[str]:
+        """The one file."""
+        return [str(self.path)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedImages, (self.path, self.layout, self.count)

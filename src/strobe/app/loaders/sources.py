@@ -47,8 +47,9 @@ class PathTable(Sequence[str]):
         """One table's paths after the other's."""
         whole = cls(())
         starts = np.cumsum([0, *(len(table.text) for table in tables)])
-        whole.text = torch.cat([table.text for table in tables])
-        whole.ends = torch.cat([table.ends + start for table, start in zip(tables, starts.tolist(), strict=False)])
+        ends = [table.ends.numpy() + start for table, start in zip(tables, starts, strict=False)]
+        whole.text = torch.from_numpy(np.concatenate([table.text.numpy() for table in tables]))
+        whole.ends = torch.from_numpy(np.concatenate(ends))
         return whole
 
     def __len__(self) -> int:

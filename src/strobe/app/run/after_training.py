@@ -17,6 +17,8 @@ from strobe.app.config.register import workers_beside
 from strobe.app.run.ceilings import Ceilings
 from strobe.app.run.forecast import BEGINNING, turns_seconds
 from strobe.app.run.slow_files import slow_files
+from strobe.app.run.storage import measure_storage
+from strobe.app.storage.address import is_remote
 from strobe.attach import record as attached
 from strobe.diagnose.candidates import candidates
 from strobe.diagnose.predict import NOTABLE, step_of
@@ -27,6 +29,7 @@ from strobe.measure.untouched import untouched
 from strobe.present.terminal import clock
 from strobe.probe.ranks import Ranks, together
 from strobe.records.run import Record
+from strobe.records.steps import read_rows
 from strobe.report.board import show_verdict
 
 CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
@@ -52,7 +55,7 @@ def summarise(
         "data": parts.data.title if parts else None,
         "overrides": list(hydra.overrides.task),
         "choices": {group: hydra.runtime.choices[group] for group in CHOICES},
-        "loaders": loaders_for(cfg.data.form, unasked=True),
+        "loaders": loaders_for(cfg.data.form, unasked=True, objects=is_remote(cfg.data.root)),
         "batch_size": cfg.data.batch_size,
         "num_workers": workers_beside(cfg.engine),
         "precision": str(cfg.trainer.precision),
@@ -85,6 +88,9 @@ def measure_ceilings(
     ceilings, before = Ceilings(cfg, parts.data, summary["overrides"], ranks), contention.read()
     try:
         record = summary["ceilings"] = ceilings.measure()
+        if parts.data.in_storage:
+            seconds, rows = cfg.ceilings_seconds / 2, read_rows(Path(parts.trainer.default_root_dir) / "steps.csv")
+            record["storage"] = measure_storage(parts.data, workers_beside(cfg.engine), seconds, rows)
         save()
         step = step_of(Record(summary))
         if step and step.waiting >= NOTABLE and summary["choices"]["engine"] != "resident":
@@ -104,7 +110,7 @@ def measure_ceilings(
         for number, candidate in enumerate(tried):
             pace = (time.monotonic() - began) / sum(each[:number]) if number else 1.0
             told = f"about {clock(pace * sum(each[number:]))} left: {' '.join(candidate.overrides)}"
-            log.info("Measuring %d of %d, %s", number + 1, len(tried), told)
+            log.info("Measuring what might be faster, %d of %d, %s", number + 1, len(tried), told)
             if (entry := ceilings.alternative(candidate.side, candidate.overrides, turns=True)) is not None:
                 found.append(entry)
             save()

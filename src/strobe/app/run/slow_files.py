@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from strobe.app.data.base import ImageData
 from strobe.app.engines.sampler import ShardedBatches
 from strobe.app.loaders.base import LoadedData
-from strobe.app.loaders.packing import MappedImages
 from strobe.app.loaders.sources import FileSource
 from strobe.measure import contention
 from strobe.measure.timing import WARMUP_STEPS
@@ -40,7 +39,7 @@ def slow_files(data: ImageData, summary: Mapping[str, Any], run_dir: Path, *, sh
         longer, the slowest first, with ``path``, ``seconds`` and ``bytes``.
     """
     source, dataset, batches = data.found["train"], data.datasets["train"], summary["batches_per_epoch"]
-    if not batches or not isinstance(source, FileSource) or isinstance(getattr(dataset, "images", None), MappedImages):
+    if not batches or not isinstance(source, FileSource) or source.objects is not None or hasattr(dataset, "images"):
         return None
     steps = read_table(run_dir / "steps.csv", {"step", "epoch", "data_wait"}.__contains__).rows()
     rows = sorted(steps[WARMUP_STEPS:], key=lambda row: -row.get("data_wait", 0.0))

@@ -121,6 +121,22 @@ class Storage:
         list(pool.map(self._cached if cached and self.cache else self._get, keys, versions, parts))
         return Contents(data, torch.from_numpy(ends))
 
+    def put(self, key: str, content: bytes) -> None:
+        """Write an object below the root."""
+        import obstore
+
+        store, _ = self._client()
+        with self._explained(self.address(key)):
+            obstore.put(store, key, content)
+
+    def whole(self, key: str) -> bytes:
+        """An object that was not listed."""
+        import obstore
+
+        store, _ = self._client()
+        with self._explained(self.address(key)):
+            return bytes(obstore.get(store, key).bytes())
+
     def address(self, key: str) -> str:
         """The whole address of an object."""
         return f"{self.root}/{key}"

@@ -21,13 +21,13 @@ from strobe.overrides import command_of, key_of
 from strobe.present.terminal import console as output
 from strobe.present.terminal import say
 from strobe.process.locks import alone_in
+from strobe.records.places import OUTPUTS, discard
 from strobe.tune.page import write_page
 from strobe.tune.record import NAME, Tuning, begin, resumed
 from strobe.tune.script import seconds
 from strobe.tune.session import broken_off, search
 from strobe.tune.table import print_tuning, times
 
-OUTPUTS = Path("outputs", "tune")
 OWN = ("tune.", "hydra.", "sweep.")  # keys that train.py is not given
 
 
@@ -53,7 +53,12 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Measuri
     with alone_in(tuning.folder, "hydra.run.dir"):
         config: Any = OmegaConf.to_object(cfg.tune)
         deadline = time.monotonic() + tuning.header["budget"] - tuning.seconds
-        search(tuning, measuring(tuning.folder, config, deadline=deadline, without=endings(cfg.callbacks)), console)
+        machine = measuring(tuning.folder, config, deadline=deadline, without=endings(cfg.callbacks))
+        try:
+            search(tuning, machine, console)
+        finally:
+            if not tuning.probes:
+                discard(tuning.folder, NAME, "looks", ".hydra", "tune.log", ".lock", made=not places)
     print_tuning(console, tuning)
     if preset is not None:
         _save(preset, tuning, console)
@@ -70,7 +75,7 @@ def _tuning(fresh: Tuning, console: Console) -> Tuning:
                 f"hydra.run.dir={fresh.folder} holds a search that is completed, or another one; give another folder"
             )
     else:
-        found = broken_off(fresh, OUTPUTS)
+        found = broken_off(fresh, OUTPUTS / "tune")
         if found is not None:
             shutil.rmtree(fresh.folder, ignore_errors=True)  # Hydra has just made it, and nothing will lie there
     if found is not None:

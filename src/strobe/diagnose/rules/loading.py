@@ -4,6 +4,7 @@ import math
 
 from strobe.diagnose.attribution import SLEEPING, lack_of_cores
 from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
+from strobe.diagnose.fetching import storage_cause
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import (
@@ -52,6 +53,8 @@ def loader(record: Record, step: Step) -> Finding | None:
 
     Waits for restarted workers at the starts of epochs belong to ``workers_restart``.
     """
+    if storage_cause(record, step):
+        return None
     if steady_waiting(record, step) < max(NOTABLE, min(step.noise, MOST_NOISE)) or lack_of_cores(record, step):
         return None
     remedies: list[_Remedy] = [
@@ -87,7 +90,7 @@ def loader(record: Record, step: Step) -> Finding | None:
 
 def workers_hurt(record: Record, step: Step) -> Finding | None:
     """Workers take cores that training needs: fewer should be faster, or no core is idle while training waits."""
-    if not crowded(record, step):
+    if not crowded(record, step) or storage_cause(record, step):
         return None
     fewer = [
         (with_loader(step, entry.rate, workers=count, cpu=entry.cpu_seconds), entry)

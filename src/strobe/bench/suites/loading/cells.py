@@ -42,7 +42,7 @@ def load(trial: Trial, *, loader: str, size: int, batches: int, cold: bool) -> I
             pixels = dataset.buffers.take((size, *dataset.planes.shape), dataset.planes.dtype)
             data.normalise(dataset.loader.scaled(pixels.zero_(), dataset.source.full_scale, size))
 
-        yield Work(repeat, warm_up=elsewhere if cold else one, files=[str(dataset.images.path)], once=cold)
+        yield Work(repeat, warm_up=elsewhere if cold else one, files=dataset.images.paths, once=cold)
     else:
         yield Work(repeat, warm_up=one, files=[source.path(index) for index in some] if hasattr(source, "path") else [])
 
@@ -54,7 +54,7 @@ def raw(trial: Trial, *, loader: str, size: int, keys: Sequence[str] = ()) -> It
     dataset, source = data.datasets["train"], data.found["train"]
     size = min(size, len(dataset))
     whole, drawn = WholeBatches(dataset), orders(range(len(dataset)), size)
-    files = [str(dataset.images.path)] if isinstance(dataset, PackedData) else files_of(source)
+    files = dataset.images.paths if isinstance(dataset, PackedData) else files_of(source)
     yield Work(lambda: len(whole.__getitems__(next(drawn))[1]), files=files)
 
 

@@ -1,0 +1,261 @@
+"""Packs in shards: files of many images each, in LitData's optimized form, in a folder or in storage.
+
+LitData's own ``StreamingDataset`` reads them as ``{"label": int, "pixels": bytes}``. Here they are mapped, so that an
+epoch's order is that of the files; shards that lie in storage are copied to the disk first, each once.
+"""
+
+import json
+import logging
+import os
+import shutil
+import struct
+import tempfile
+import warnings
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.filesize import decimal
+from rich.progress import track
+from torch import Tensor
+
+from strobe.app.loaders.packing import SPARE, Contents, Layout, common_folder, digest
+from strobe.app.loaders.threads import threads
+from strobe.app.storage.address import is_remote
+from strobe.app.storage.objects import Storage
+from strobe.errors import DataError
+
+log = logging.getLogger(__name__)
+
+INDEX, DESCRIPTION = "index.json", "strobe.json"
+SHARD_BYTES = 64 << 20
+COPIERS = 8  # shards copied at once
+WORD, LABEL = 4, 8  # bytes of a number in a shard's header, and of a label
+PREFIX = 2 * WORD + LABEL  # of an image's pixels: the sizes of label and pixels, and the label
+
+
+@dataclass(frozen=True)
+class Shards:
+    """A pack in shards; ``strobe.json`` beside them."""
+
+    layout: Layout
+    count: int  # images
+    each: int  # images of a shard, the last of which may have fewer
+    names: str  # digest of the files' paths below their common folder, in order
+    files: list[str]
+
+    def start(self, shard: int) -> int:
+        """Where the first image begins in a shard's file, after its header."""
+        return WORD * (2 + self.images(shard))
+
+    def images(self, shard: int) -> int:
+        """The images of a shard."""
+        return min(self.each, self.count - shard * self.each)
+
+    @property
+    def item(self) -> int:
+        """Bytes of an image with what stands before its pixels."""
+        return PREFIX + self.layout.image_bytes
+
+    def bytes(self, shard: int) -> int:
+        """The size of a shard's file."""
+        return self.start(shard) + self.images(shard) * self.item
+
+
+class Place:
+    """Where shards lie: a folder, or an address in storage."""
+
+    def __init__(self, where: str, endpoint: str | None) -> None:
+        self.where = where
+        self.storage = Storage(where, endpoint=endpoint) if is_remote(where) else None
+
+    def sizes(self) -> dict[str, int]:
+        """The files that are whole, and their bytes."""
+        if self.storage is not None:
+            found = self.storage.listed()
+            return dict(zip(found.keys, found.sizes.tolist(), strict=True))
+        return {path.name: path.stat().st_size for path in Path(self.where).glob("*") if path.suffix != ".partial"}
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file whole, or not at all."""
+        if self.storage is not None:
+            self.storage.put(name, content)
+            return
+        path = Path(self.where) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial = path.with_name(f"{name}.partial")
+        partial.write_bytes(content)
+        partial.replace(path)
+
+    def read(self, name: str) -> bytes:
+        """A file's content; raises a FileNotFoundError."""
+        return Path(self.where, name).read_bytes() if self.storage is None else self.storage.whole(name)
+
+
+def names_of(paths: Sequence[str]) -> str:
+    """A digest of a set's paths below their common folder, in order: the same on each machine and in storage."""
+    start = len(common_folder(paths))
+    return digest(b"\0".join(os.fsencode(path[start:]) for path in paths))
+
+
+def write_shards(out: str, contents: Contents, labels: Tensor, *, endpoint: str | None) -> Shards:
+    """Write all images and labels (N,); what an earlier call left is kept, if the files are still the same.
+
+    Raises a :class:`DataError` if a file cannot be read, or the shards cannot be written.
+    """
+    layout, count = contents.layout, len(contents.paths)
+    each = max(1, min(count, SHARD_BYTES // (PREFIX + layout.image_bytes)))
+    state = digest(json.dumps([asdict(contents.sources()), asdict(layout), each]).encode(), 6)
+    total = -(-count // each)
+    shards = Shards(
+        layout, count, each, names_of(contents.paths), [f"chunk-{state}-{number:05d}.bin" for number in range(total)]
+    )
+    place, console = Place(out, endpoint), Console(stderr=True)
+    try:
+        there = place.sizes()
+        left = [number for number in range(total) if there.get(shards.files[number]) != shards.bytes(number)]
+        log.info("%d of %d shards are to be written to %s", len(left), total, out)
+        with ThreadPoolExecutor(threads()) as pool:
+            for number in track(left, "Shards", console=console, transient=True, disable=not console.is_terminal):
+                first = number * each
+                images = range(first, first + shards.images(number))
+                pixels = pool.map(contents.read, [contents.paths[image] for image in images])
+                place.write(shards.files[number], _shard(shards, number, labels[images.start :], pixels))
+        place.write(INDEX, json.dumps(_index(shards)).encode())
+        place.write(DESCRIPTION, json.dumps(asdict(shards)).encode())
+    except OSError as error:
+        raise DataError(
+            f"--shards {out} cannot be written ({error.strerror or error}); make room, or give another place; "
+            "the same command goes on with the shards that are missing"
+        ) from None
+    return shards
+
+
+def _shard(shards: Shards, number: int, labels: Tensor, pixels: Any) -> bytes:
+    """A file of LitData's: how many items, where each begins and the last ends, and the items."""
+    count, start = shards.images(number), shards.start(number)
+    ends = [start + place * shards.item for place in range(count + 1)]
+    parts = [struct.pack(f"<{count + 2}I", count, *ends)]
+    for label, image in zip(labels.tolist(), pixels, strict=False):
+        parts += [struct.pack("<IIq", LABEL, shards.layout.image_bytes, label)]
+        parts.append(np.ascontiguousarray(image, dtype=shards.layout.dtype).tobytes())
+    return b"".join(parts)
+
+
+def _index(shards: Shards) -> dict[str, Any]:
+    """LitData's description of the shards."""
+    from litdata.streaming.writer import BinaryWriter
+
+    with tempfile.TemporaryDirectory() as scratch:
+        writer = BinaryWriter(scratch, chunk_size=shards.each)
+        writer.serialize({"label": 0, "pixels": b""})
+        config = writer.get_config()
+    chunks = [
+        {"chunk_bytes": shards.bytes(number), "chunk_size": shards.images(number), "dim": None, "filename": name}
+        for number, name in enumerate(shards.files)
+    ]
+    return {"chunks": chunks, "config": config | {"compression": None}}
+
+
+def open_shards(where: str, contents: Contents, directory: Path, *, endpoint: str | None) -> "MappedShards":
+    """The shards of these files; those in storage are copied to a folder of ``directory`` first.
+
+    Raises a :class:`DataError` if there are none, they are of other files or another form, or there is no room.
+    """
+    place = Place(where, endpoint)
+    again = "write them with: python -m strobe.pack --shards"
+    try:
+        told = json.loads(place.read(DESCRIPTION))
+        layout = Layout(**told["layout"] | {key: tuple(told["layout"][key]) for key in ("shape", "bands")})
+        shards = Shards(**told | {"layout": layout})
+    except (OSError, ValueError, KeyError, TypeError, DataError):
+        raise DataError(f"loader.shards={where} holds no {DESCRIPTION}, so no shards; {again} {where}") from None
+    if not contents.layout.agrees(layout) or (shards.count, shards.names) != (
+        len(contents.paths),
+        names_of(contents.paths),
+    ):
+        raise DataError(f"loader.shards={where} holds other images than data.root, or in another form; {again} OTHER")
+    folder = Path(where) if place.storage is None else _copied(place, shards, directory)
+    return MappedShards(folder, shards)
+
+
+def _copied(place: Place, shards: Shards, directory: Path) -> Path:
+    """The shards' folder on the disk, with all of them."""
+    folder = directory / f"shards-{digest(place.where.encode(), 4)}"
+    sizes = {name: shards.bytes(number) for number, name in enumerate(shards.files)}
+    here = Place(str(folder), None)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        there = here.sizes()
+        left = [name for name, size in sizes.items() if there.get(name) != size]
+        needed, free = sum(sizes[name] for name in left) + SPARE, shutil.disk_usage(folder).free
+        if left and free < needed:
+            raise DataError(
+                f"The shards need {decimal(needed)} in loader.directory={directory}, but {decimal(free)} are free "
+                "there; free the space, or set another loader.directory"
+            )
+        log.info("Copying %d of %d shards to %s", len(left), len(sizes), folder)
+        with ThreadPoolExecutor(COPIERS) as pool:
+            list(pool.map(lambda name: here.write(name, place.read(name)), left))
+    except OSError as error:
+        raise DataError(
+            f"loader.directory={directory} cannot hold the shards ({error.strerror or error}); make room, or set "
+            "another loader.directory"
+        ) from None
+    return folder
+
+
+class MappedShards:
+    """Images of one shape in several files, mapped read-only."""
+
+    def __init__(self, folder: Path, shards: Shards) -> None:
+        """Map them; raises a :class:`DataError` that names a shard which is missing or too short."""
+        self.folder, self.shards, self.layout = folder, shards, shards.layout
+        self.dtype = shards.layout.tensor_dtype
+        self.rows: list[Tensor] = []  # (images, bytes of an image) uint8 of each shard
+        for number, name in enumerate(shards.files):
+            shape = shards.images(number), shards.item
+            try:
+                mapped = np.memmap(folder / name, np.uint8, mode="r", offset=shards.start(number), shape=shape)
+            except (OSError, ValueError) as error:
+                raise DataError(
+                    f"The shard {folder / name} cannot be mapped ({error}); the same pack command writes it again"
+                ) from error
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
+                self.rows.append(torch.from_numpy(mapped)[:, PREFIX:])
+
+    @property
+    def paths(self) -> list[str]:
+        """The files."""
+        return [str(self.folder / name) for name in self.shards.files]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MappedShards, (self.folder, self.shards)
+
+
+class ShardedPlanes:
+    """Some planes of mapped shards, in any order; as ``strobe.app.loaders.packing.MappedPlanes``."""
+
+    def __init__(self, images: MappedShards, planes: Sequence[int]) -> None:
+        self.images = images
+        self.planes = tuple(planes)
+        self.shape = (len(planes), *images.layout.shape[1:])  # of one image
+        self.dtype = images.dtype
+        self.length = images.layout.image_bytes // images.layout.shape[0]
+
+    def gather(self, chosen: Tensor, out: Tensor) -> None:
+        """Copy images ``chosen`` (N,) int64 to ``out`` (N, C, H, W), contiguous."""
+        room = out.view(torch.uint8).view(len(chosen), len(self.planes), self.length)
+        shards = chosen // self.images.shards.each
+        for shard in sorted(set(shards.tolist())):
+            here = (shards == shard).nonzero().flatten()
+            rows = self.images.rows[shard]
+            inside = chosen[here] - shard * self.images.shards.each
+            for place, plane in enumerate(self.planes):
+                room[here, place] = rows[:, plane * self.length : (plane + 1) * self.length].index_select(0, inside)

@@ -1,0 +1,44 @@
+"""``python -m strobe.app.storage [FOLDER [MILLISECONDS]]`` serves a folder as storage, and says how to train on it."""
+
+from strobe.process.signals import listen
+
+if __name__ == "__main__":
+    listen()  # before libraries are imported
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from strobe.app.storage.serving import BUCKET, CREDENTIALS, SlowLine, serving, upload
+from strobe.process.launch import start
+
+LATENCY = 0.02  # seconds, as that of a bucket in the same region
+
+
+def main() -> None:
+    """Serve until Ctrl-C."""
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else _tiles()
+    latency = float(sys.argv[2]) / 1e3 if len(sys.argv) > 2 else LATENCY
+    files = {f"{folder.name}/{path.relative_to(folder)}": path for path in folder.rglob("*") if path.is_file()}
+    with tempfile.TemporaryDirectory() as scratch, serving(Path(scratch)) as endpoint:
+        upload(endpoint, files)
+        with SlowLine(endpoint, latency=latency) as line:
+            given = " ".join(f"{name}={value}" for name, value in CREDENTIALS.items())
+            print(f"{len(files):,} files of {folder} are at s3://{BUCKET}/{folder.name}, {latency * 1e3:g} ms away:\n")
+            print(f"  {given} \\\n  python train.py data=eurosat data.root=s3://{BUCKET}/{folder.name} \\")
+            print(f"    data.endpoint={line.endpoint} engine=litdata loader=native\n")
+            print("Ctrl-C ends it.", flush=True)
+            while True:
+                time.sleep(3600)
+
+
+def _tiles() -> Path:
+    """Sixty generated tiles a class, as data=sample has them."""
+    from strobe.app.data.synthetic import generate
+
+    return generate(Path("data/generated/tiles/seed42-60"))
+
+
+if __name__ == "__main__":
+    start(main)

@@ -1,0 +1,46 @@
+"""What a training waits for whose images come from storage: its latency, its bandwidth, too few requests, a cold cache.
+
+``ceilings.storage`` has what fetching alone reached: ``rate`` images/s with ``at_once`` requests under way, as the run
+has them, ``more`` with ``MORE_REQUESTS`` times as many, ``alone_seconds`` for a single object; and, where a cache was
+filled, the wait of a step in the first epoch and in later ones.
+"""
+
+from strobe.diagnose.predict import NOTABLE, Step
+from strobe.diagnose.symptoms import steady_waiting
+from strobe.records.run import Record
+
+MORE_REQUESTS = 4
+GAINS = 1.3  # times as many images/s: so much faster with more requests, and they are too few
+QUEUED = 3.0  # times as long as one object alone takes: they wait for each other, on the way
+PACED = 0.5  # of what fetching alone reaches: a slower loader waits for something else
+COLD = 3.0  # times the wait of later epochs
+MOSTLY = 0.5  # of all waiting
+
+
+def storage_cause(record: Record, step: Step) -> str | None:
+    """The cause of notable waiting; None if it is not the storage, or there is none."""
+    rate, more, alone, at_once, first, later, share = (
+        record.number("ceilings", "storage", name)
+        for name in ("rate", "more", "alone_seconds", "at_once", "first_wait", "later_wait", "first_share")
+    )
+    if not rate or steady_waiting(record, step) < NOTABLE:
+        return None
+    if first and share and later is not None and first >= COLD * later:
+        extra = (first - later) * share
+        if extra >= MOSTLY * (first * share + later * (1 - share)):
+            return "cold_cache"
+    if not more or not alone or not at_once or (step.loader is not None and step.loader.median < PACED * rate):
+        return None
+    if more < GAINS * rate and at_once / rate >= QUEUED * alone:
+        return "storage_bandwidth"
+    return "too_few_requests" if step.workers and more >= GAINS * rate else "storage_latency"
+
+
+def remedies(record: Record, step: Step) -> list[tuple[str, ...]]:
+    """Overrides that may help against the cause, and can be measured."""
+    cause, requests = storage_cause(record, step), record.whole("data.requests")
+    if cause == "too_few_requests" and requests:
+        return [(f"data.requests={min(1024, MORE_REQUESTS * requests)}",)]
+    if cause == "storage_latency":
+        return [("engine=litdata", f"engine.num_workers={MORE_REQUESTS}")]
+    return []

@@ -1,0 +1,95 @@
+"""Packs in shards: those of LitData's form, the same pixels as the pack, written on where they were broken off."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from strobe import pack
+from strobe.app.loaders import shards
+from strobe.app.loaders.packed import contents_of
+from strobe.errors import DataError
+from support.photo_files import made
+from support.pipeline_parts import SIZE, batches, loader, source
+from support.refusals import refusal
+from support.runs import Train
+from support.stored import below, from_storage, stored
+
+FEW = 3  # images of a shard
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shards, "SHARD_BYTES", FEW * (16 * 16 * 13 * 2 + shards.PREFIX))
+
+
+def write(files: Any, out: str, endpoint: str | None = None) -> shards.Shards:
+    return shards.write_shards(out, contents_of(files), files.targets, endpoint=endpoint)
+
+
+def epoch(name: str, files: Any, folder: Path, **options: Any) -> list[tuple[list[int], torch.Tensor]]:
+    """Labels and pixels of an epoch."""
+    data = made(name, files, folder / "packed", **options)
+    return [(labels.tolist(), pixels.clone()) for pixels, labels in loader("torch", data, batches(), 0)]
+
+
+def test_shards_hold_the_pixels_in_litdatas_form_and_are_written_on(tmp_path: Path, caplog: Any) -> None:
+    files, out = source("tiles", tmp_path), tmp_path / "out"
+    written = write(files, str(out))
+    assert [written.images(number) for number in range(len(written.files))] == [3, 3, 3, 2]
+    expected = epoch("tifffile", files, tmp_path)
+    found = epoch("packed", files, tmp_path, shards=str(out))
+    assert [labels for labels, _ in found] == [labels for labels, _ in expected]
+    assert all(torch.equal(one.int(), other.int()) for (_, one), (_, other) in zip(found, expected, strict=True))
+    before = {path: path.stat().st_mtime_ns for path in out.glob("chunk*")}
+    first, second, *_ = sorted(before)
+    first.unlink()
+    second.write_bytes(b"half")
+    caplog.set_level("INFO")
+    write(files, str(out))
+    assert "2 of 4 shards are to be written" in caplog.text
+    kept = {path: path.stat().st_mtime_ns for path in out.glob("chunk*")}
+    assert [path for path in sorted(before) if kept[path] == before[path]] == sorted(before)[2:]
+    assert sorted(int(item["label"]) for item in _read_by_litdata(out)) == list(range(SIZE))
+
+
+def _read_by_litdata(folder: Path) -> list[Any]:
+    litdata = pytest.importorskip("litdata")
+    return [dict(item) for item in litdata.StreamingDataset(str(folder))]
+
+
+def test_what_is_no_pack_of_these_files_is_refused(tmp_path: Path) -> None:
+    files, out = source("tiles", tmp_path), str(tmp_path / "out")
+    assert "holds no strobe.json, so no shards; write them with: python -m strobe.pack --shards" in refusal(
+        lambda: epoch("packed", files, tmp_path, shards=out)
+    )
+    write(files, out)
+    (tmp_path / "other").mkdir()
+    with pytest.raises(DataError, match="holds other images than"):
+        epoch("packed", source("photos", tmp_path / "other"), tmp_path, shards=out)
+
+
+def test_shards_in_storage_are_copied_once(storage: str, tmp_path: Path) -> None:
+    files = source("tiles", tmp_path)
+    there = from_storage(files, below(stored(storage, tmp_path, "sharded"), storage))
+    out = "s3://strobe/shards"
+    write(there, out, storage)
+    found = epoch("packed", there, tmp_path, shards=out)
+    expected = epoch("packed", files, tmp_path)
+    assert [labels for labels, _ in found] == [labels for labels, _ in expected]
+    assert all(torch.equal(one.int(), other.int()) for (_, one), (_, other) in zip(found, expected, strict=True))
+    (folder,) = (tmp_path / "packed").glob("shards-*")
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    epoch("packed", there, tmp_path, shards=out)
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_the_command_writes_what_training_reads(
+    train: Train, sample_root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = str(tmp_path / "out")
+    pack.main(["--shards", out, f"data.root={sample_root}", "data.tiles_per_class=10"])
+    assert capsys.readouterr().out.startswith("100 images in ")
+    ended = train("loader=packed", f"loader.shards={out}")
+    assert ended.code == 0, ended.output
