@@ -1,6 +1,5 @@
 """The command ``python -m strobe.ceilings``."""
 
-from strobe.callbacks.accelerators import is_accelerator
 from strobe.process.signals import listen
 
 if __name__ == "__main__":
@@ -74,6 +73,7 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
         from strobe.app.run.ceilings import Ceilings
         from strobe.app.run.forecast import BEGINNING
         from strobe.app.run.train import quieten
+        from strobe.callbacks.accelerators import is_accelerator
         from strobe.probe.ranks import together
 
         quieten()
