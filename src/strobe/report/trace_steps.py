@@ -102,6 +102,8 @@ def device(rank: RankTrace, opened: Mapping[Path, str]) -> Section:
         parts += [Heading("Threads at work"), Table(("Thread", "#In operators"), threads)]
         parts += note("Threads that an operator starts inside itself (OpenMP, oneDNN) leave no marks in a trace.")
     about = "A piece of time that several of these share counts as computing, then as communication."
+    if len(rank.devices) > 1:
+        about += f" The trace shows {len(rank.devices)} devices; this is the busiest, {rank.device}."
     if rank.columns.fault:
         about += " The file misses events, so there was less idle time than it seems."
     return Section("device", "Threads" if on_cpu else "Device", about, parts)

@@ -137,11 +137,16 @@ class RankTrace:
         return self.columns.matching(test)[self.columns.name]
 
     @cached_property
+    def devices(self) -> dict[int, float]:
+        """Microseconds of work on each device that the trace shows."""
+        at, places = self.columns, self.columns.of(*ON_DEVICE)
+        sums = np.bincount(at.device[places], at.length[places]) if len(places) else np.empty(0)
+        return {number: float(sums[number]) for number in np.unique(at.device[places]).tolist()}
+
+    @property
     def device(self) -> int | None:
         """The device that is busy longest; None if the trace shows none."""
-        at = self.columns
-        places = at.of(*ON_DEVICE)
-        return int(np.bincount(at.device[places], at.length[places]).argmax()) if len(places) else None
+        return max(self.devices, key=lambda number: self.devices[number], default=None)
 
     @cached_property
     def busy(self) -> dict[str, Cover]:
