@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from .accelerators import module_of
 from .columns import EXPOSED
 
 DEVICE_PHASES = ("transfer", "prepare", "forward", "backward", "optimizer")  # in which a step submits its work
@@ -21,7 +22,7 @@ _Mark = tuple[int, Any]  # the phase that begins, its event
 
 
 class DeviceClock:
-    """Attributes the time of a CUDA stream to the phases of a step.
+    """Attributes the time of an accelerator's stream to the phases of a step.
 
     An event is put into the stream where a phase begins, and is reached when all work before it is done. A phase's
     time on the device is what passes between two events. That holds the time in which the device starves within a
@@ -33,12 +34,15 @@ class DeviceClock:
     allow unless nobody calls ``ready``, the oldest one is waited for. What follows the first ``MOST_MARKS`` changes of
     phase in a step counts as idle: only a long validation has that many, and ``restart`` drops it. Events are reused.
 
-    Events are made by `event`, as `torch.cuda.Event` by default.
+    Events are made by `event`, by default as the device's module of torch does, `torch.cuda.Event` for instance.
     """
 
     def __init__(self, event: Callable[[], Any] | None = None, *, device: torch.device | None = None) -> None:
-        self._stream = torch.cuda.current_stream(device) if event is None else None
-        self._new = event or partial(torch.cuda.Event, enable_timing=True)
+        module = module_of(device or torch.device("cuda"))
+        own = event is None and hasattr(module, "is_current_stream_capturing")  # of graphs, which MPS lacks
+        self._captures = module.is_current_stream_capturing if own else lambda: False
+        self._streams = [module.current_stream(device)] if event is None and module is not torch.mps else []
+        self._new = event or partial(module.Event, enable_timing=True)
         self._unused: list[Any] = []
         # Whether it is a step or a gap between steps, and the marks. A step's last event begins the next.
         self._pending: deque[tuple[bool, list[_Mark]]] = deque()
@@ -64,7 +68,7 @@ class DeviceClock:
             self._mark(self._place)
 
     def _mark(self, place: int) -> bool:
-        if self._stream and torch.cuda.is_current_stream_capturing():
+        if self._captures():
             return False  # the CUDA graph that is being captured would break
         self._marks.append((place, self._record()))
         return True
@@ -108,7 +112,7 @@ class DeviceClock:
 
     def _record(self) -> Any:
         event = self._unused.pop() if self._unused else self._new()
-        event.record(self._stream)
+        event.record(*self._streams)
         return event
 
     def _bound(self) -> None:

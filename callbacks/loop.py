@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 from torch.compiler import is_compiling
-from torch.profiler import ProfilerActivity
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from .accelerators import activities, in_use
 from .clock import Clock, Phases
 from .loading import Loading
 from .ranges import Ranges
@@ -219,12 +219,11 @@ class LoopTrace:
         self._tables, self._loading, self._operators = tables, Loading(), OperatorTables()
         self._loading.open(schedule)
         self._loading.look_ahead(loader)
-        gpu = [ProfilerActivity.CUDA] * torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         worker = f"{socket.gethostname()}_{os.getpid()}_rank0"
         self._tracer: Tracer | None = Tracer(
             schedule,
             {"record_shapes": True, "profile_memory": False, "with_stack": False, "with_flops": False},
-            [ProfilerActivity.CPU, *gpu],
+            activities(in_use() or torch.device("cpu")),
             first=0,
             writer=TraceWriter(directory, worker, rank=0, budget=Budget(None, schedule.active), keep=None, traces=[]),
             loading=self._loading,

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.profiler import ProfilerAction, ProfilerActivity
+from torch.profiler import ProfilerAction
 
+from .accelerators import activities
 from .lightnings import Trainer
 from .recording import Recording, warning_only
 from .schedule import ACTIVE, Schedule
@@ -80,14 +81,14 @@ class MemoryProfiler(Recording):
         super().on_train_start(trainer)
         self._rank, self._device = trainer.global_rank, trainer.strategy.root_device
         self._steps = self._active_steps = 0
-        activities = [ProfilerActivity.CPU]
-        if self._device.type == "cuda":
-            activities.append(ProfilerActivity.CUDA)
+        if self._device.type == "cuda":  # whose allocator alone keeps a history
             with warning_only("The history of the GPU's memory"):
                 _memory._record_memory_history("all", max_entries=self.max_entries, stacks="python", clear_history=True)
                 self._history = True
+        elif self._device.type != "cpu":
+            _log.info("%s keeps no history of its memory; only CUDA does", self._device)
         self._profiler = torch.profiler.profile(
-            activities=activities,
+            activities=activities(self._device),
             schedule=self.schedule.action,
             on_trace_ready=lambda profiler: self._tables.add(profiler.profiler, self._active_steps),
             profile_memory=True,

@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from .accelerators import is_accelerator
 from .batches import elements_of, size_of
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
@@ -23,7 +24,7 @@ _log = logging.getLogger(__name__)
 class StepRecorder(Callback):
     """Write a CSV file with one row for each training step, in seconds.
 
-    The columns are ``COLUMNS``; on a GPU ``device_<phase>``, what it did for each phase by CUDA events; and
+    The columns are ``COLUMNS``; on a GPU ``device_<phase>``, what it did for each phase by its events; and
     ``callbacks/<name>`` for each callback, logger or module with hooks in a step. A step reaches from the end of the
     batch before to the end of its own last callback; the first of an epoch, or after a validation, begins when that
     has ended. What lies between steps is in the row of the step before: ``validation``, ``checkpoints`` that are
@@ -57,9 +58,10 @@ class StepRecorder(Callback):
 
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Open the file and start the clock."""
-        on_gpu, ranks = trainer.strategy.root_device.type == "cuda", trainer.world_size > 1
+        device, ranks = trainer.strategy.root_device, trainer.world_size > 1
+        on_gpu = is_accelerator(device)
         self._began, self.startup_seconds = time.monotonic(), None
-        self._log, self._clock = None, PhaseClock(device=DeviceClock() if on_gpu else None)
+        self._log, self._clock = None, PhaseClock(device=DeviceClock(device=device) if on_gpu else None)
         if ranks:  # a hook costs one process more than nothing
             self.on_before_backward = self._before_backward  # type: ignore[method-assign]
         skip_idle(self, trainer)

@@ -13,8 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from torch.profiler import ProfilerActivity
-
+from .accelerators import activities
 from .figures import pixels
 from .lightnings import TensorBoardLogger, seconds_left, steps_left
 from .loading import Loading
@@ -197,9 +196,6 @@ class TraceProfiler(Recording):
             board.add_text("trace/schedule", f"{schedule.describe()}; {besides}", trainer.global_step)
 
     def _start(self, trainer: Any, schedule: Schedule) -> Tracer:
-        activities = [ProfilerActivity.CPU]
-        if trainer.strategy.root_device.type == "cuda":
-            activities.append(ProfilerActivity.CUDA)
         rank = trainer.global_rank
         worker = f"{socket.gethostname()}_{os.getpid()}_rank{rank}"
         budget = Budget(self.max_mb and self.max_mb * 1e6, schedule.active)
@@ -207,7 +203,7 @@ class TraceProfiler(Recording):
         return Tracer(
             schedule,
             self.options,
-            activities,
+            activities(trainer.strategy.root_device),
             first=trainer.fit_loop.epoch_loop.batch_progress.total.ready,
             writer=TraceWriter(self.directory, worker, rank=rank, budget=budget, keep=self.keep, traces=self.traces),
             loading=self._loading,

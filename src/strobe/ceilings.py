@@ -73,6 +73,7 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
         from strobe.app.run.ceilings import Ceilings
         from strobe.app.run.forecast import BEGINNING
         from strobe.app.run.train import quieten
+        from strobe.callbacks.accelerators import is_accelerator
         from strobe.probe.ranks import together
 
         quieten()
@@ -90,7 +91,7 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
             if ranks:
                 ceilings.take_part()
             sys.exit()
-        seconds = (2 + (trainer.strategy.root_device.type == "cuda")) * (cfg.ceilings_seconds + BEGINNING)
+        seconds = (2 + is_accelerator(trainer.strategy.root_device)) * (cfg.ceilings_seconds + BEGINNING)
         print(f"Measuring loader and model alone, about {clock(seconds)}", file=sys.stderr)
         return ceilings.measure(), cfg
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 
 from strobe.callbacks import device_clock
 from strobe.callbacks.device_clock import DEVICE_PHASES, DeviceClock
@@ -36,7 +37,7 @@ class Event:
         self.device = device
         self.at: float | None = None
 
-    def record(self, stream: Any) -> None:
+    def record(self) -> None:
         self.device.recorded += 1
         self.at = max(self.device.end, self.device.now)
 
@@ -223,3 +224,26 @@ def test_a_step_with_very_many_changes_keeps_few_events(
     clock.lap()
     step(clock, device)
     assert clock.finish() == [seconds(100, transfer=10, idle=90), seconds(7.5, **WORK)]
+
+
+@pytest.mark.parametrize(("kind", "streams"), [("cuda", ("stream",)), ("xpu", ("stream",)), ("mps", ())])
+def test_events_are_those_of_the_accelerator(
+    device: Device, kind: str, streams: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MPS has one stream, which its events do not take."""
+    given: list[tuple[Any, ...]] = []
+
+    class Own(Event):
+        def record(self, *streams: Any) -> None:
+            given.append(streams)
+            super().record()
+
+    module = getattr(torch, kind)
+    monkeypatch.setattr(module, "Event", lambda enable_timing: Own(device))
+    monkeypatch.setattr(module, "current_stream", lambda device: "stream", raising=False)
+    if hasattr(module, "is_current_stream_capturing"):
+        monkeypatch.setattr(module, "is_current_stream_capturing", lambda: False)
+    clock = DeviceClock(device=torch.device(kind))
+    step(clock, device)
+    assert clock.finish() == [seconds(7.5, **WORK)]
+    assert set(given) == {streams}

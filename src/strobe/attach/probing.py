@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from strobe.attach.between import Pauses, count_pauses
 from strobe.attach.callback import Strobe
 from strobe.attach.record import complete, save
+from strobe.callbacks.accelerators import is_accelerator
 from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.diagnose.rank import FEWEST_STEPS
 from strobe.measure import contention
@@ -110,7 +111,7 @@ class Probe(Strobe):
         super().on_train_start(trainer, *given)
         self._pauses.limits(trainer)
         self._calls = takeover.Nothing.calls
-        self._gpu = trainer.strategy.root_device.type == "cuda"
+        self._gpu = is_accelerator(trainer.strategy.root_device)
         if STEPS in self._asked.sides:
             self._say(STEPS)
         else:
@@ -181,7 +182,7 @@ class Probe(Strobe):
         enough = self._is_enough(trainer)
         if self._ranks:
             device, ahead = trainer.strategy.root_device, trainer.accumulate_grad_batches
-            if device.type == "cuda":  # whose host runs ahead of the other ranks
+            if is_accelerator(device):  # whose host runs ahead of the other ranks
                 ahead += SYNCHRONISED
                 if not trainer.is_global_zero and self._steps % SYNCHRONISED == 0:
                     clock(device)()
@@ -275,7 +276,7 @@ class Probe(Strobe):
         step = step_of(Record(self._summary))
         if LOADER in self._asked.sides and len(combined.flattened) == 1 and step and step.waiting >= NOTABLE:
             self._ceilings["loading"] = _parts(combined.flattened[0], seconds / 2)
-        if TRANSFER in self._asked.sides and device.type == "cuda":
+        if TRANSFER in self._asked.sides and is_accelerator(device):
             self._say(TRANSFER)
             pinned = any(getattr(one, "pin_memory", False) for one in combined.flattened)
             try:

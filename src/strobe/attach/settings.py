@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import IterableDataset
 
+from strobe.callbacks.accelerators import activities, in_use
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.tracer import Tracer
 from strobe.diagnose.rules.debugging import PROFILERS
@@ -54,7 +55,7 @@ def schedule_of(trace: bool | Mapping[str, int] | None) -> dict[str, int] | None
 
 def schedule_on(device: torch.device, asked: dict[str, int] | None) -> dict[str, int]:
     """The schedule as it was asked for, or else that of the device; empty for no trace."""
-    return asked if asked is not None else SHORT if device.type == "cuda" else {}
+    return asked if asked is not None else SHORT if len(activities(device)) > 1 else {}
 
 
 def settings_of(trainer: Any) -> dict[str, Any]:
@@ -109,7 +110,7 @@ def device_of(optimizers: Iterable[Any] | None) -> torch.device:
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 return torch.device(parameter.device)
-    return torch.device("cuda" if torch.cuda.is_initialized() else "cpu")  # type: ignore[no-untyped-call]
+    return in_use() or torch.device("cpu")
 
 
 def keeps_its_profiler(trainers: Any = None) -> bool:

@@ -17,6 +17,7 @@ from strobe.attach.place import command, new_directory, stop, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, summarise, tell_verdict
 from strobe.attach.settings import Asked, device_of, keeps_its_profiler, loading_of, schedule_on, what_is_loaded
+from strobe.callbacks.accelerators import is_accelerator
 from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Clock
 from strobe.callbacks.columns import OWNED
@@ -75,11 +76,11 @@ class Training:
         self.next_reading = self.now.at + READ_EVERY
         device = device_of(asked.optimizers)
         self.schedule = schedule_on(device, asked.schedule)
-        self.clock = Clock(DeviceClock(device=device) if device.type == "cuda" else None)
+        self.clock = Clock(DeviceClock(device=device) if is_accelerator(device) else None)
         self.waits = Waits(self.clock) if self.ranks > 1 else None
         self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own, self.waits)
         self.place, self.path = place, rows_of(place / "steps.csv", self.rank)
-        rows = StepRows(self.path, [MINE], device=device.type == "cuda", ranks=self.ranks > 1)
+        rows = StepRows(self.path, [MINE], device=is_accelerator(device), ranks=self.ranks > 1)
         self.log = StepLog(self.clock, rows, waits=self.waits)
 
     def open(self, loop: "Loop") -> None:

@@ -52,7 +52,7 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
     overrides = runs[0].overrides
     measured = [run for run in runs if run.rate is not None]
     phases = {name: _mean(_told(measured, "step_seconds", name)) for name in (*PHASES, "total")}
-    cuda = [run for run in runs if run.record.text("accelerator") == "cuda"]
+    on_gpu = [run for run in runs if run.record.text("accelerator") not in (None, "cpu")]
     statuses = {run.status for run in runs}
     errors = [run.error for run in runs if run.error]
     return {
@@ -74,7 +74,7 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
         "ceilings": {name: _mean(_told(measured, "ceilings", name)) for name in CEILINGS},
         "efficiency": _mean(_told(measured, "efficiency")),
         "memory": {name: max(_told(runs, "memory", name), default=None) for name in MEMORY},
-        "gpu": next((gpu for run in cuda if (gpu := run.record.text("environment", "gpu"))), None),
+        "gpu": next((gpu for run in on_gpu if (gpu := run.record.text("environment", "gpu"))), None),
         "accuracy": {name: _mean(told) for name in ACCURACY if (told := _told(measured, "metrics", name))} or None,
         "best": False,
         "fastest": None,

@@ -289,8 +289,9 @@ def strobes(name: str) -> Any:
 def _now() -> float:
     """Seconds, after the GPU's queued work."""
     torch = sys.modules["torch"]
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
+    for kind in (torch.cuda, torch.xpu):
+        if kind.is_initialized():
+            kind.synchronize()
     return time.perf_counter()
 
 

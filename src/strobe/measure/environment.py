@@ -28,7 +28,9 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
     """
     import torch
 
-    gpu = torch.cuda.is_initialized() or (start_gpu and torch.cuda.is_available())  # type: ignore[no-untyped-call]
+    from strobe.callbacks.accelerators import in_use, module_of
+
+    gpu = in_use() or (torch.device("cuda") if start_gpu and torch.cuda.is_available() else None)
     shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
         "host": socket.gethostname(),
@@ -38,8 +40,8 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "memory_free_bytes": free_memory(),
         "shm_free_bytes": shm and shm.free,  # loader workers hand batches over in it
-        "gpu": torch.cuda.get_device_name() if gpu else None,
-        "gpu_capability": list(torch.cuda.get_device_capability()) if gpu else None,
+        "gpu": module_of(gpu).get_device_name() if gpu else None,
+        "gpu_capability": list(torch.cuda.get_device_capability()) if gpu and gpu.type == "cuda" else None,
         "versions": {"python": platform.python_version()} | installed(*PACKAGES),
         "git_commit": _commit(),
         "page_cache": None,
@@ -77,12 +79,12 @@ def kernel_memory(meminfo: Path = Path("/proc/meminfo")) -> dict[str, int]:
 
 def peak_memory() -> dict[str, int | None]:
     """The most memory held so far, in bytes: by this process, and on its GPU."""
-    import torch
+    from strobe.callbacks.accelerators import in_use, module_of
 
+    device = in_use()  # not one that is available: after asking, a process that is forked cannot use it
     return {
         "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        # Not `is_available`, after which a process that is forked cannot use the GPU.
-        "device_peak_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else None,  # type: ignore[no-untyped-call]
+        "device_peak_bytes": module_of(device).max_memory_allocated() if device else None,
     }
 
 

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+from strobe.callbacks.accelerators import in_use, module_of
+
 
 def kernels_kept() -> Callable[[], None]:
     """Call what this returns to choose kernels as torch does now: cuDNN's flags, digits of float32 products."""
@@ -24,11 +26,12 @@ def kernels_kept() -> Callable[[], None]:
 
 @contextmanager
 def untouched(threads: int | None = None) -> Iterator[None]:
-    """Restore random states (torch, CUDA, NumPy, Python), torch's threads and its flags, however the block ends.
+    """Restore random states (torch's, NumPy's, Python's), torch's threads and its flags, however the block ends.
 
     ``threads``: for each operator within the block; None: as many as before.
     """
-    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
+    accelerator = in_use()
+    devices = module_of(accelerator).get_rng_state_all() if accelerator else []
     states = torch.get_rng_state(), np.random.get_state(), random.getstate()
     before = torch.get_num_threads()
     restore_kernels = kernels_kept()
@@ -45,8 +48,8 @@ def untouched(threads: int | None = None) -> Iterator[None]:
         torch.set_rng_state(states[0])
         np.random.set_state(states[1])
         random.setstate(states[2])
-        if devices:
-            torch.cuda.set_rng_state_all(devices)
+        if accelerator:
+            module_of(accelerator).set_rng_state_all(devices)
 
 
 def let_go(error: BaseException) -> None:

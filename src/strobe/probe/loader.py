@@ -17,6 +17,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from strobe.callbacks.accelerators import PINNING
 from strobe.callbacks.batches import shapes_of, size_of
 from strobe.callbacks.lightnings import move_data_to_device
 from strobe.callbacks.ring_buffer import Span
@@ -239,7 +240,8 @@ def measure_transfer(
     batch: Any, device: torch.device, *, pinned: bool, seconds: float, ranks: Ranks | None = None
 ) -> Rate:
     """Copy a batch to the device repeatedly, from pinned or pageable memory, as Lightning does."""
-    host = apply_to_collection(batch, Tensor, Tensor.pin_memory) if pinned else batch
+    pins = pinned and device.type in PINNING
+    host = apply_to_collection(batch, Tensor, Tensor.pin_memory) if pins else batch
     meter = Meter(seconds, warmup=WARMUP, clock=clock(device), agree=ranks.at_once() if ranks else None)
     images = samples_of(batch)
     while True:

@@ -14,6 +14,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+from strobe.callbacks.accelerators import empty_cache
 from strobe.callbacks.lightnings import Callback, LightningDataModule, LightningModule, Trainer, move_data_to_device
 from strobe.measure.timing import Block, Meter, Rate, Window, clock
 from strobe.measure.untouched import kernels_kept, let_go
@@ -109,8 +110,7 @@ def measure_model(
         raise
     finally:
         del trainer
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        empty_cache(device)
     return meter.rate()
 
 
@@ -142,7 +142,8 @@ class Standing:
         self.step = 0.0
         self._choose_kernels = kernels_kept()
         self._threads, self._multiple = torch.get_num_threads(), trainer.accumulate_grad_batches
-        self._clock = clock(trainer.strategy.root_device)
+        self._device = trainer.strategy.root_device
+        self._clock = clock(self._device)
         self._told: SimpleQueue[float | None] = SimpleQueue()
         self._answers: SimpleQueue[Block | BaseException] = SimpleQueue()
         self._window = Window(0.0, warmup=WARMUP, least=1, clock=self._clock)
@@ -170,8 +171,7 @@ class Standing:
         """End training, at the end of any current turn. A second call does nothing."""
         self._told.put(None)
         self._thread.join()
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        empty_cache(self._device)
 
     def exclude(self, seconds: float) -> None:
         """Take time out of the turn."""

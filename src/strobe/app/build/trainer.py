@@ -19,7 +19,8 @@ def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
     A :class:`ConfigError` names an argument that Lightning or this machine refuses.
     """
     accelerator = arguments["accelerator"]
-    if accelerator in ("gpu", "cuda") and not torch.cuda.is_available():
+    kinds = {"gpu": (torch.cuda, torch.mps), "cuda": (torch.cuda,)}  # that Lightning means
+    if accelerator in kinds and not any(kind.is_available() for kind in kinds[accelerator]):
         raise ConfigError(f"trainer.accelerator={accelerator}, but torch sees no GPU here; give trainer=cpu")
     try:
         trainer = Trainer(**arguments, **parts)

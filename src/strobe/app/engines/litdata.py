@@ -15,6 +15,7 @@ from strobe.app.engines.sampler import ShardedBatches
 from strobe.app.engines.spdl import ThreadLoader
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.threads import become_worker
+from strobe.callbacks.accelerators import PINNING
 
 
 class LitDataEngine:
@@ -30,7 +31,7 @@ class LitDataEngine:
 
     def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> "FetchLoader":
         """Batches of ``dataset``; ``seed`` is not used: threads would draw from training's random numbers."""
-        pinned = device.type == "cuda" and self.pin_memory is not False
+        pinned = device.type in PINNING and self.pin_memory is not False
         read_pinned(dataset, pinned)
         return FetchLoader(self, WholeBatches(dataset), batches, pinned)
 

@@ -21,6 +21,7 @@ from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.sources import ArraySource
 from strobe.callbacks import spans
+from strobe.callbacks.accelerators import module_of
 from strobe.errors import ConfigError
 from strobe.measure import environment
 
@@ -117,7 +118,7 @@ class ResidentEngine:
             splits[split] += len(dataset) * image.nbytes
             images = min(len(dataset), batch_size)
             batch = max(batch, images * (image.nbytes + image.numel() * torch.float32.itemsize))
-            if split == "train" and self.dry_step is not None and device.type != "cpu":
+            if split == "train" and self.dry_step is not None and device.type not in ("cpu", "mps"):
                 step = peak(partial(self.dry_step, torch.zeros(images, *image.shape[1:], device=device)), device)
         require_memory(splits, BATCHES * batch, device, step=step)
 
@@ -168,10 +169,11 @@ class ResidentLoader:
 
 def peak(work: Callable[[], object], device: torch.device) -> int:
     """The most bytes that work takes on a GPU beside what lies there."""
-    torch.cuda.reset_peak_memory_stats(device)
-    before = torch.cuda.memory_allocated(device)
+    module = module_of(device)
+    module.reset_peak_memory_stats(device)
+    before = module.memory_allocated(device)
     work()
-    return torch.cuda.max_memory_allocated(device) - before
+    return int(module.max_memory_allocated(device) - before)
 
 
 def require_memory(splits: Mapping[str, int], batches: int, device: torch.device, *, step: int = 0) -> None:
@@ -189,7 +191,7 @@ def require_memory(splits: Mapping[str, int], batches: int, device: torch.device
 
 def free_memory(device: torch.device) -> int | None:
     """Bytes that can still be allocated, on a GPU or in this container; None if unknown."""
-    if device.type == "cuda":
-        unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + unused
+    module = module_of(device)
+    if hasattr(module, "mem_get_info"):  # not of MPS, whose memory is the CPU's
+        return int(module.mem_get_info(device)[0] + module.memory_reserved(device) - module.memory_allocated(device))
     return environment.free_memory()

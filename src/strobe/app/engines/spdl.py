@@ -14,6 +14,7 @@ from strobe.app.engines.base import WholeBatches, read_pinned
 from strobe.app.engines.sampler import Indices, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.threads import become_worker
+from strobe.callbacks.accelerators import PINNING
 from strobe.errors import DataError
 
 Result = TypeVar("Result")
@@ -42,7 +43,7 @@ class SpdlEngine:
         self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device
     ) -> "ThreadLoader":
         """Batches of ``dataset``; ``seed`` is not used: threads would draw from training's random numbers."""
-        pinned = device.type == "cuda" and self.pin_memory is not False
+        pinned = device.type in PINNING and self.pin_memory is not False
         read_pinned(dataset, pinned)
         return ThreadLoader(self, WholeBatches(dataset), batches, pinned)
 

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from strobe.app.engines.base import WholeBatches, read_pinned
 from strobe.app.engines.sampler import ShardedBatches
 from strobe.app.loaders.base import Batch, BatchData, LoadedData
+from strobe.callbacks.accelerators import PINNING
 from strobe.errors import DataError
 
 
@@ -46,8 +47,8 @@ class TorchEngine:
 
     def loader(self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device) -> "LazyLoader":
         """Batches of ``dataset``; the workers' seeds derive from ``seed``, each different."""
-        pin = device.type == "cuda" if self.pin_memory is None else self.pin_memory
-        read_pinned(dataset, pin and device.type == "cuda" and not self.num_workers)  # else DataLoader's thread copies
+        pin = device.type in PINNING if self.pin_memory is None else self.pin_memory
+        read_pinned(dataset, pin and device.type in PINNING and not self.num_workers)  # else DataLoader's thread copies
         options = self.worker_options
         if options and getattr(getattr(dataset, "source", None), "objects", None) is not None:
             options = {"multiprocessing_context": "spawn", **{key: kept for key, kept in options.items() if kept}}

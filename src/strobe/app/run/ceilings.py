@@ -23,6 +23,7 @@ from strobe.app.engines.base import BatchLoader
 from strobe.app.loaders.base import Batch
 from strobe.app.run.batches import load_batch, repeat, same_images
 from strobe.app.run.forecast import BEGINNING
+from strobe.callbacks.accelerators import is_accelerator
 from strobe.errors import StrobeError
 from strobe.measure.statistics import interval, paired
 from strobe.measure.timing import Block, Rate, by_turns
@@ -77,7 +78,7 @@ class Ceilings:
         trainer = self.data.trainer or lone_trainer(self.cfg)
         if trainer.world_size > 1 and not self.ranks:
             return blank(APART)
-        sides = 1 + 1 + (trainer.strategy.root_device.type == "cuda")
+        sides = 1 + 1 + is_accelerator(trainer.strategy.root_device)
         log.info(
             "Measuring what loading and training each reach alone, about %s; ceilings=false leaves this out",
             clock(sides * (self.cfg.ceilings_seconds + BEGINNING)),
@@ -278,7 +279,7 @@ class Ceilings:
 
     def _transfer(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate | None:
         device = trainer.strategy.root_device
-        if device.type != "cuda":
+        if not is_accelerator(device):
             return None
         batch = self._fitting(cfg, data)
         if batch[0].device == device:  # where a resident split gives it

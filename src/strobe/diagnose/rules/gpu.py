@@ -56,7 +56,7 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
         f"In the trace, {name}{during} waits {duration(_seconds(worst))} per step in {calls:.3g} calls{others}. Such "
         f"waits are {share} of each {duration(step.seconds)} step; the GPU is busy for "
         f"{duration(step.busy * step.images)} of it.",
-        f"{known} torch.cuda.set_sync_debug_mode('warn') names the line.",
+        known + " torch.cuda.set_sync_debug_mode('warn') names the line." * (record.text("accelerator") != "xpu"),
         (),
         predicted,
     )
@@ -227,7 +227,7 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
 
 
 def _on_gpu(record: Record) -> bool:
-    return record.text("accelerator") in ("cuda", "gpu")
+    return record.text("accelerator") in ("cuda", "gpu", "xpu", "mps")
 
 
 def _between(likely_step: Step, most_step: Step, *, likely: float, most: float) -> Figure:

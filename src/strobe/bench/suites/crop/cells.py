@@ -15,13 +15,14 @@ import torch
 from scipy import ndimage
 from torch import Tensor
 from torch.nn import functional as F
-from torch.profiler import ProfilerActivity, profile, record_function, schedule, tensorboard_trace_handler
+from torch.profiler import profile, record_function, schedule, tensorboard_trace_handler
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.small import SmallNetwork
 from strobe.bench.suites.crop.decoders import DECODERS, Decode, Places, decode_batches
 from strobe.bench.suites.crop.suite import COLOUR, DECODE, MASK, PIXELS, RANGES, SCALE, STEP, WHOLE
+from strobe.callbacks.accelerators import activities, synchronize
 from strobe.measure.timing import clock
 
 AHEAD = 2  # batches that each worker keeps ready
@@ -78,8 +79,7 @@ class Step:
             self.optimizer.zero_grad()
             torch.autograd.backward(F.cross_entropy(self.network(images[..., ::4, ::4]), labels))
             self.optimizer.step()
-            if self.device.type == "cuda":  # inside the range: else its time is that of sending the work off
-                torch.cuda.synchronize(self.device)
+            synchronize(self.device)  # inside the range: else its time is that of sending the work off
 
 
 @contextmanager
@@ -140,10 +140,9 @@ def trace(places: Places, one: Decode, step: Step, batch: int, folder: Path) -> 
                 found[name] = max(found.get(name, 0.0), entry.cpu_time_total / 1e6 / ACTIVE)
         write(profiler)
 
-    activities = [ProfilerActivity.CPU] + [ProfilerActivity.CUDA] * (step.device.type == "cuda")
     cycle = schedule(wait=WAIT, warmup=WARMUP, active=ACTIVE, repeat=1)
     ready = iter(DataLoader(Prepared(places, one), batch))
-    with profile(activities=activities, schedule=cycle, on_trace_ready=keep) as profiler:
+    with profile(activities=activities(step.device), schedule=cycle, on_trace_ready=keep) as profiler:
         for _ in range(WAIT + WARMUP + ACTIVE):
             step(next(ready))
             profiler.step()
