@@ -29,7 +29,7 @@ from support.interruptions import before_each_step, raising
 
 KEYS = {
     "loader", "model", "transfer", "intervals", "cpu_seconds", "shared_cores", "joint", "batch_bytes", "drift",
-    "alternatives", "seconds", "machine", "reason", "image_size", "loading", "between",
+    "alternatives", "seconds", "machine", "reason", "image_size", "loading", "between", "storage",
 }  # fmt: skip
 
 
