@@ -35,7 +35,7 @@ def from_storage(source: Any, folder: RemoteFolder) -> Any:
 
 def remote(form: str, name: str, source: Any, folder: RemoteFolder, **options: Any) -> LoadedData:
     """The data set of a loader that reads ``source`` from storage."""
-    return made(name, from_storage(source, folder), folder / "packs", **options)
+    return made(name, from_storage(source, folder), Path(next(iter(source.paths))).parents[2] / "packs", **options)
 
 
 class Faulty(SlowLine):
