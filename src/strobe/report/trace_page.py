@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strobe.callbacks.tracefile import TraceError
-from strobe.diagnose.trace import MOST_BYTES, text_bytes
+from strobe.diagnose.traced import places, traced_record
 from strobe.errors import DataError
 from strobe.present.format import counted, duration, percent
 from strobe.present.page import render, write_whole
@@ -21,7 +21,7 @@ from strobe.report.footer import TRACES
 from strobe.report.trace_steps import WHY, device, flames, in_perfetto, memory_held, side_by_side, steps
 from strobe.report.trace_tables import changed, kernel_table, operator_table
 from strobe.traces.compared import mean_of
-from strobe.traces.findings import places, traced_record
+from strobe.traces.evidence import MOST_BYTES, text_bytes
 from strobe.traces.operators import kernels, operators
 from strobe.traces.rank import IDLE, RankTrace, read_ranks
 
