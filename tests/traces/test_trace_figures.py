@@ -17,7 +17,7 @@ from strobe.traces.memory import memory
 from strobe.traces.operators import kernels, operators
 from strobe.traces.rank import read_ranks
 from strobe.traces.slowest import slowest
-from strobe.validation.traces import HTA, in_terms_of_hta
+from strobe.validation.traces import HTA, in_terms_of_hta, of_gloo
 from support.made_traces import STEP, made
 from support.places import DATA
 
@@ -113,3 +113,8 @@ def test_operators_are_those_of_key_averages(tmp_path: Path) -> None:
         theirs = (row.count, row.self_cpu_time_total, row.cpu_time_total)
         assert ours[row.key] == pytest.approx(theirs, rel=0.01, abs=0.5)
     assert read_columns(tmp_path / "trace.json").rank is None
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_operators_of_several_ranks_are_those_of_torch(ranks: int) -> None:
+    assert of_gloo(ranks) < 0.01
