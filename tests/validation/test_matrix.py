@@ -60,4 +60,4 @@ def test_warnings_of_other_libraries_fail_no_test_where_they_are_not_locked(tmp_
     program.chmod(0o755)
     assert os.access(program, os.X_OK)
     assert "-W" not in matrix.tested(ENVIRONMENTS["locked-3.11"], tmp_path, [])[1]
-    assert "-W ignore::ImportWarning" in matrix.tested(ENVIRONMENTS["oldest-3.11"], tmp_path, [])[1]
+    assert "-Wignore::ImportWarning" in matrix.tested(ENVIRONMENTS["oldest-3.11"], tmp_path, [])[1]
