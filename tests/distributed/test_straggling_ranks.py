@@ -12,9 +12,7 @@ QUICK = ("data", "first-callback", "turns-forward", "growing")
 ALL = tuple(name for name in FAULTS if name != CLEAN)
 
 
-@pytest.mark.parametrize(
-    ("ranks", "cases"), [(2, QUICK), pytest.param(4, ALL, marks=pytest.mark.slow)], ids=["2", "4"]
-)
+@pytest.mark.parametrize(("ranks", "cases"), [(2, QUICK), pytest.param(4, ALL, marks=pytest.mark.slow)], ids=["2", "4"])
 def test_rank_place_and_pattern_are_found(ranks: int, cases: tuple[str, ...], tmp_path: Path) -> None:
     found = [judged(case, ranks, summary) for case, summary in trained(tmp_path, ranks, cases).items()]
     assert all(one["right"] for one in found), report(found)

@@ -148,8 +148,8 @@ def _callers(rank: RankTrace, calls: Ints) -> Iterator[Row]:
     """The length of each call by its caller's name and the phase, the training thread's outermost annotation around it.
 
     The caller is the outermost of the `aten::` operators directly around the call, which is the one Python called:
-    `aten::item` calls `aten::_local_scalar_dense`. Another kind of operator counts if it is the innermost, and the
-    call itself if there is none. A copy and the wait for it are one call of it.
+    `aten::item` calls `aten::_local_scalar_dense`. Without one it is the innermost operator of another kind, and
+    without any operator the call itself. A copy and the wait for it count as one call of their caller.
     """
     at, texts, (parent, _) = rank.columns, rank.columns.names.texts, rank.nest
     phases = np.flatnonzero((at.kind == ANNOTATION) & (at.track == rank.main))

@@ -96,13 +96,9 @@ def kernels(ranks: Iterable[RankTrace]) -> list[Kernel]:
         by = starters(rank)
         for number, inside in groups(at.name[places]).items():
             chosen, name = places[inside], at.names.texts[number]
-            kind = (
-                "copies"
-                if at.kind[chosen[0]] != KERNEL
-                else "communication"
-                if COMMUNICATION.match(name)
-                else "computing"
-            )
+            kind = "communication" if COMMUNICATION.match(name) else "computing"
+            if at.kind[chosen[0]] != KERNEL:
+                kind = "copies"
             row = found.setdefault(name, Kernel(name, kind, kind == "computing" and uses_tensor_cores(name)))
             row.calls += len(chosen)
             row.total += float(at.length[chosen].sum())
