@@ -128,6 +128,11 @@ class Clock(Phases):
             gc.callbacks.remove(self._collects)
 
     @property
+    def phase(self) -> str:
+        """The innermost phase now, or ``callbacks/<name>``."""
+        return self._current
+
+    @property
     def updates(self) -> int:
         """Of the step so far."""
         return self._lap.updates

@@ -14,7 +14,7 @@ from typing import Any
 
 from .clock import Clock, Lap, by_phase
 from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, HEAD, MAIN, OWNED, PHASES, RANKS
-from .threads import ThreadsBeside
+from .threads import Threads
 from .waits import Waits
 
 AT_ONCE = 64  # rows, of a single process
@@ -165,7 +165,7 @@ class StepLog:
         self, clock: Clock, rows: StepRows, checkpoints: Collection[str] = (), waits: Waits | None = None
     ) -> None:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
-        self.threads = ThreadsBeside()
+        self.threads = Threads(lambda: clock.phase)
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
         self._graphs = compiled_graphs()
@@ -213,6 +213,7 @@ class StepLog:
 
     def close(self) -> None:
         """Write what is left; the device is waited for."""
+        self.threads.end()
         with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
             self._rows.tell(self.clock.device.finish() if self.clock.device else ())
         self._rows.close()

@@ -14,7 +14,7 @@ from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, sec
 from .owners import checkpoint_names, metrics_of, owners, owners_between, restore_idle, skip_idle
 from .phases import PhaseClock
 from .rows import StepLog, StepRows, rows_of
-from .threads import ThreadsBeside
+from .threads import Threads
 from .waits import Waits
 
 ROOMY, WIDE = 120, 150  # columns of a terminal
@@ -87,8 +87,6 @@ class StepRecorder(Callback):
         """Begin the first step here; a run that is resumed within an epoch does not start that epoch again."""
         self._profilers = [one for one in trainer.callbacks if getattr(one, "recording", None) is not None]
         self._recording = self._is_recorded()
-        if self._log is not None:
-            self._log.threads = ThreadsBeside()
         self._look(trainer)
         self._begin()
 
@@ -133,9 +131,9 @@ class StepRecorder(Callback):
         return self._log.live() if self._log else None
 
     @property
-    def threads(self) -> ThreadsBeside:
-        """What other threads of the process compute."""
-        return self._log.threads if self._log else ThreadsBeside()
+    def threads(self) -> Threads | None:
+        """What the process's threads do; None before ``fit``."""
+        return self._log.threads if self._log else None
 
     def _is_recorded(self) -> bool:
         return any(one.recording is True for one in self._profilers)

@@ -1,9 +1,12 @@
-"""Other threads of this process that compute beside training; they may hold Python's interpreter."""
+"""What threads do: others that compute beside training, and may hold Python's interpreter; the one that trains."""
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from .lines import Lines
 
 EVERY = 0.5  # seconds between two looks, each of which takes some microseconds a thread
 
@@ -15,10 +18,15 @@ class _Thread:
     now: float
 
 
-class ThreadsBeside:
-    """How much each thread that Python knows computes, except the calling one; threads that end are included."""
+class Threads:
+    """How much each thread that Python knows computes, except the calling one; threads that end are included.
 
-    def __init__(self) -> None:
+    From the second look on also in which lines the calling one is, while ``phase`` says in which phase.
+    """
+
+    def __init__(self, phase: Callable[[], str]) -> None:
+        self._phase = phase
+        self._lines: Lines | None = None
         self._began: float | None = None
         self._looked = 0.0
         self._threads: dict[int, _Thread] = {}
@@ -28,6 +36,8 @@ class ThreadsBeside:
         if now - self._looked < EVERY:
             return
         own, first = threading.get_native_id(), self._began is None
+        if self._lines is None and not first:
+            self._lines = Lines(self._phase)
         self._began, self._looked = self._began or now, now
         for thread in threading.enumerate():
             number = thread.native_id
@@ -35,6 +45,15 @@ class ThreadsBeside:
                 continue
             known = self._threads.setdefault(number, _Thread(thread.name, used if first else 0.0, used))
             known.now = max(known.now, used)
+
+    def end(self) -> None:
+        """Look at lines no more. A second call does nothing."""
+        if self._lines is not None:
+            self._lines.end()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """As ``Lines.found``."""
+        return self._lines.found() if self._lines else []
 
     def cores(self) -> list[dict[str, Any]]:
         """``name`` and ``cores`` of each that computed, the busiest first; empty after only one look."""

@@ -12,7 +12,7 @@ from rich.console import Console
 from torch.nn.parameter import UninitializedParameter
 
 from strobe.callbacks.owners import kinds
-from strobe.callbacks.threads import ThreadsBeside
+from strobe.callbacks.threads import Threads
 from strobe.diagnose import rank
 from strobe.errors import StrobeError
 from strobe.measure import contention, environment
@@ -92,6 +92,7 @@ def summarise(
         "memory": environment.peak_memory(),
         "trace_evidence": None,
         "findings": [],
+        "lines": [],
         "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.glob("tensorboard/**/*.pt.trace.json*")),
         "metrics": metrics,
         "bytes": None,
@@ -170,11 +171,12 @@ def complete(
     run_dir: Path,
     *,
     machine: tuple[contention.Reading, contention.Reading],
-    threads: ThreadsBeside,
+    threads: Threads | None,
     page: bool,
 ) -> None:
-    """Complete the record of a script's training: what the machine did meanwhile, conclusions and page."""
-    summary["machine"] = contention.between(*machine, usable_cores()) | {"threads": threads.cores()}
+    """Complete the record of a script's training: what machine and threads did meanwhile, conclusions and page."""
+    summary["machine"] = contention.between(*machine, usable_cores()) | {"threads": threads.cores() if threads else []}
+    summary["lines"] = threads.lines() if threads else []
     save(summary, run_dir)
     report(summary, config, run_dir, page=page)
 

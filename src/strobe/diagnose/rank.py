@@ -14,6 +14,7 @@ from typing import Any
 from strobe.diagnose import rules
 from strobe.diagnose.attribution import COMPUTING, attribution, growth, taken
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
+from strobe.diagnose.lines import with_line
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
@@ -140,6 +141,7 @@ def diagnose(record: Record) -> list[Finding]:
     if is_foreign(record):
         found = [spoken(one, record, step) for one in found]
     found = [one if one.lost is not None else replace(one, lost=_lost(one, shares)) for one in found]
+    found = [with_line(one, record) for one in found]
     batch = next((finding for finding in found if finding.cause == "small_batch"), None)
     # A model that slows down has no ceiling: each is that of as many steps as it was measured for.
     grows = (grown := growth(record, step)) is not None and grown[1] in COMPUTING

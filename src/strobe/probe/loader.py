@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from strobe.callbacks.accelerators import PINNING
 from strobe.callbacks.batches import shapes_of, size_of
 from strobe.callbacks.lightnings import move_data_to_device
+from strobe.callbacks.lines import Lines
 from strobe.callbacks.ring_buffer import Span
 from strobe.callbacks.spans import SpanFolder, span
 from strobe.measure import contention
@@ -181,14 +182,15 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
 
     Returns:
         ``batches``, how many were made; ``seconds`` of a mean one; ``cores`` that it used when it had any;
-        ``parts``, in seconds of a batch. None for a loader of another kind, or without a batch.
+        ``parts``, in seconds of a batch; ``lines`` of the user's own code, as of ``Lines.found``. None for a loader
+        of another kind, or without a batch.
     """
     dataset: Any = getattr(loader, "dataset", None)
     batches = getattr(loader, "batch_sampler", None)
     if batches is None or not hasattr(dataset, "__getitem__"):
         return None
     together, collate = getattr(dataset, "__getitems__", None), getattr(loader, "collate_fn", None)
-    folder = SpanFolder()
+    folder, lines = SpanFolder(), Lines(lambda: "data_wait")
     folder.start()
     try:
         folder.switch(True)
@@ -210,6 +212,7 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
         folder.switch(False)
         tracks = folder.read(began, ended)
     finally:
+        lines.end()
         folder.close()
     parts: dict[str, float] = defaultdict(float)
     for track in tracks:
@@ -217,7 +220,10 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
             parts["rest" if name == "batch" else name] += own / count
     whole = (ended - began) / 1e9
     cores = computed / max(whole - idle, 1e-9)
-    return {"batches": count, "seconds": whole / count, "cores": cores, "parts": dict(parts)} if count else None
+    if not count:
+        return None
+    known = {"cores": cores, "parts": dict(parts), "lines": lines.found()}
+    return {"batches": count, "seconds": whole / count} | known
 
 
 def own_seconds(spans: Iterable[Span]) -> list[tuple[str, float]]:

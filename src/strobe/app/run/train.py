@@ -120,6 +120,7 @@ class Run:
         self.metrics: dict[str, float] = {}
         self.page_cache: float | None = None  # share of the training files that it held when training began
         self.machine: dict[str, Any] | None = None  # what else it did while this trained
+        self.lines: list[dict[str, Any]] = []  # of the user's own code, in which training was
         self.began = time.time()
         self.seconds = 0.0  # of training and validation
         self._ends, self._ended = threading.Lock(), False
@@ -158,7 +159,9 @@ class Run:
             self.seconds = time.monotonic() - began
             self.machine = contention.between(before, contention.read(), usable_cores())
             recorders = [one for one in parts.trainer.callbacks if isinstance(one, StepRecorder)]  # type: ignore[attr-defined]
-            self.machine["threads"] = recorders[0].threads.cores() if recorders else []
+            threads = recorders[0].threads if recorders else None
+            self.machine["threads"] = threads.cores() if threads else []
+            self.lines = threads.lines() if threads else []
         self.requests.check()
         if not read_rows(self.run_dir / "steps.csv", last=1) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits in trainer.*, leave nothing to do")
@@ -216,7 +219,7 @@ class Run:
                 write_held(self.parts.trainer)
         summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
         summary["environment"]["page_cache"] = self.page_cache
-        summary["machine"] = self.machine
+        summary["machine"], summary["lines"] = self.machine, self.lines
 
         write = partial(save, summary, self.run_dir)
         write()

@@ -1,0 +1,54 @@
+"""In which line of the user's own code a finding's time goes, where the training thread's stack shows it."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from strobe.callbacks.columns import OWNED, PHASES
+from strobe.diagnose.attribution import PLACES
+from strobe.diagnose.rules import Finding
+from strobe.present.format import percent
+from strobe.records.run import Record, as_number
+
+MOSTLY = 0.3  # of a phase: less in one function is not told
+AT = 0.5  # of a function: its line is named if it has so much
+PHASE_OF = {
+    "loader": "data_wait",
+    "optimizer": "optimizer",
+    "transfer": "transfer",
+    "small_batch": "forward",
+    "launch_bound": "forward",
+}
+
+
+def with_line(finding: Finding, record: Record) -> Finding:
+    """The finding, with a sentence on the function and line in which its phase, or its callback, mostly is.
+
+    Where nothing was found, that is the longest phase.
+    """
+    phase = PHASE_OF.get(finding.cause, finding.subject)
+    if finding.cause == "nothing":
+        phase = max(PHASES, key=lambda one: record.number("step_seconds", one) or 0.0)
+    place = {"data_wait": "the wait", "optimizer": "the update"} | PLACES
+    told = _mostly(record, phase if phase in PHASES else f"{OWNED}{phase}", place.get(phase, phase))
+    return replace(finding, evidence=f"{finding.evidence} {told}") if told else finding
+
+
+def _mostly(record: Record, phase: str, called: str) -> str:
+    """Such as ``84% of the forward pass is spent in training_step, at train.py:57.``"""
+    # The training thread sees what loads only where there are no workers; afterwards it was done without them.
+    sources = (record.items("lines"), record.items("ceilings", "loading", "lines"))
+    seen = ([one for one in each if isinstance(one, Mapping) and one.get("phase") == phase] for each in sources)
+    found: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
+    for one in next(filter(None, seen), ()):
+        place = str(one.get("file")), str(one.get("function"))
+        found[place].append((as_number(one.get("share")) or 0.0, int(as_number(one.get("line")) or 0)))
+    if not found:
+        return ""
+    (file, function), lines = max(found.items(), key=lambda one: sum(share for share, _ in one[1]))
+    whole, (share, line) = sum(share for share, _ in lines), max(lines)
+    if whole < MOSTLY:
+        return ""
+    where = f"{'' if share >= AT * whole else 'most often '}at {Path(file).name}:{line}"
+    return f"{percent(min(1.0, whole))} of {called} is spent in {function}, {where}."

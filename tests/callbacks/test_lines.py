@@ -1,0 +1,59 @@
+"""Which lines of the user's own code training is in."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from strobe.callbacks import lines, threads
+from strobe.callbacks.lines import Lines
+from strobe.callbacks.steps import StepRecorder
+from support.fitting import Model, fit
+from support.steps import recorder
+
+__all__ = ["recorder"]
+
+
+@pytest.fixture(autouse=True)
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "EVERY", 0.001)
+    monkeypatch.setattr(threads, "EVERY", 0.0)
+
+
+def pause() -> None:
+    time.sleep(0.02)
+
+
+class Pausing(Model):
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        pause()
+        return super().training_step(batch)
+
+
+def test_the_line_in_which_a_phase_is_spent_is_told_and_not_that_of_the_script(recorder: StepRecorder) -> None:
+    fit(recorder, model=Pausing(), max_epochs=2)
+    assert recorder.threads is not None
+    found = recorder.threads.lines()
+    first = found[0]
+    assert (first["phase"], first["function"], Path(first["file"])) == ("forward", "pause", Path(__file__))
+    assert Path(__file__).read_text().splitlines()[first["line"] - 1] == "    time.sleep(0.02)"
+    assert 0.5 < first["share"] <= 1
+    assert {line["function"] for line in found} <= {"pause", "training_step", "validation_step", "configure_optimizers"}
+
+
+def test_looking_ends_with_training_and_leaves_no_thread(recorder: StepRecorder) -> None:
+    fit(recorder, model=Pausing())
+    looking = [thread for thread in threading.enumerate() if thread.name == "strobe lines"]
+    for thread in looking:
+        thread.join(10)
+    assert not any(thread.is_alive() for thread in looking)
+
+
+def test_without_a_trainer_the_innermost_line_counts() -> None:
+    seen = Lines(lambda: "forward")
+    for _ in range(20):
+        pause()
+    seen.end()
+    assert (seen.found()[0]["phase"], seen.found()[0]["function"]) == ("forward", "pause")

@@ -1,0 +1,47 @@
+"""A finding names the line in which its time goes."""
+
+from typing import Any
+
+import pytest
+
+from strobe.diagnose.lines import with_line
+from strobe.diagnose.rules import Finding
+from strobe.records.run import Figure, Record
+
+
+def line(
+    phase: str, number: int, share: float, function: str = "ask", file: str = "/home/me/train.py"
+) -> dict[str, Any]:
+    return {"phase": phase, "file": "/mine/train.py", "line": number, "function": function, "share": share}
+
+
+@pytest.mark.parametrize(
+    ("cause", "subject", "lines", "told"),
+    [
+        ("stalled", "forward", [line("forward", 31, 0.9)], "90% of the forward pass is spent in ask, at train.py:31."),
+        ("loader", "", [line("data_wait", 7, 0.5)], "50% of the wait is spent in ask, at train.py:7."),
+        ("callback", "Audit", [line("callbacks/Audit", 8, 1.0)], "100% of Audit is spent in ask, at train.py:8."),
+        (
+            "single_thread",
+            "forward",
+            [line("forward", number, 0.2) for number in (5, 6, 7)],
+            "60% of the forward pass is spent in ask, most often at train.py:7.",
+        ),
+        ("stalled", "forward", [line("forward", 31, 0.2)], ""),  # mostly elsewhere
+        ("stalled", "forward", [line("backward", 31, 0.9)], ""),
+        ("nothing", "", [line("forward", 3, 0.8)], "80% of the forward pass is spent in ask, at train.py:3."),
+        ("memory_layout", "", [line("forward", 3, 0.8)], ""),
+        ("loader", "", "damaged", ""),
+        ("loader", "", [None, {"phase": "data_wait", "share": "x"}], ""),
+    ],
+)
+def test_the_function_with_most_of_the_phase_is_named(cause: str, subject: str, lines: Any, told: str) -> None:
+    record = Record({"lines": lines, "step_seconds": {"forward": 0.02, "data_wait": 0.001}})
+    finding = with_line(Finding(cause, "", "Before.", "", (), Figure(1, 1, 1), subject), record)
+    assert finding.evidence == f"Before. {told}".strip()
+
+
+def test_what_workers_load_is_named_by_what_it_took_without_them() -> None:
+    summary = {"lines": [], "ceilings": {"loading": {"lines": [line("data_wait", 12, 0.95, "tokens")]}}}
+    finding = with_line(Finding("loader", "", "Before.", "", (), Figure(1, 1, 1)), Record(summary))
+    assert finding.evidence == "Before. 95% of the wait is spent in tokens, at train.py:12."
