@@ -36,9 +36,7 @@ def serving(folder: Path) -> Iterator[str]:
     more = ("-s3", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=1024", "-volume.max=20")
     command = [str(program), "-logtostderr", "server", f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", f"-dir={folder}"]
     with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen(
-            [*command, *given, *more], env=os.environ | CREDENTIALS, stdout=log, stderr=log, start_new_session=True
-        )
+        process = subprocess.Popen([*command, *given, *more], env=os.environ | CREDENTIALS, stdout=log, stderr=log)
         try:
             endpoint = f"http://{LOOPBACK}:{ports[SERVICES.index('s3')]}"
             _wait(endpoint, process, Path(log.name))
