@@ -106,7 +106,7 @@ def _epoch(way: str, job: Job, seconds: float) -> Done:
             images += len(pixels)
             if number == ahead:
                 images, began = 0, time.perf_counter()
-            elif ahead and time.perf_counter() - began >= seconds:
+            elif number > ahead > 0 and time.perf_counter() - began >= seconds:
                 break
         return Done(images, time.perf_counter() - began)
 
