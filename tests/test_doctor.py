@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from strobe import doctor
 from strobe.app.native.system import lacks
 from support.places import ROOT
 
@@ -73,3 +74,18 @@ def test_without_packages_it_says_what_is_needed(tmp_path: Path) -> None:
     told = " ".join(said.split())
     assert "- torch missing nothing can be trained -> pip install torch" in told
     assert "-> pip install lightning" in told
+
+
+def test_each_lack_is_told_with_what_it_costs_and_a_remedy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(doctor, "has_gpu", lambda: True)
+    monkeypatch.setattr(doctor, "_for_gpus", lambda: False)
+    monkeypatch.setattr(doctor, "LEAST_SHM", 1 << 60)
+    monkeypatch.setattr(doctor, "LEAST_ROOM", 1 << 60)
+    doctor.main([])
+    told = " ".join(capsys.readouterr().out.split())
+    assert "- GPU its driver is loaded it stays idle: this torch was built for CPUs -> pip install" in told
+    assert "loader workers hand batches over in it; when it is full, they die ->" in told
+    assert "a run may not find room for its record, traces and checkpoints -> strobe clean" in told

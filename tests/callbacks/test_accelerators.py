@@ -23,10 +23,10 @@ CUDAS_OWN = {  # what only CUDA has, or is asked for by that name
     "src/strobe/bench/suites/workers/pipelines.py",  # SPDL's transfers
     "src/strobe/bench/suites/workers/suite.py",
     "src/strobe/diagnose/rules/gpu.py",  # records of such runs
+    "src/strobe/diagnose/traced.py",
     "src/strobe/doctor.py",
     "src/strobe/duel/turning.py",  # imports nothing of ours
     "src/strobe/measure/environment.py",  # compute capability
-    "src/strobe/traces/findings.py",
 }
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
@@ -22,43 +21,21 @@ from strobe.callbacks import rows as step_rows
 from strobe.callbacks import threads
 from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Lap
-from strobe.callbacks.columns import COLUMNS, GAPS, PHASES
+from strobe.callbacks.columns import GAPS, PHASES
 from strobe.callbacks.phases import PhaseClock
 from strobe.callbacks.rows import StepRows
 from strobe.callbacks.steps import ProgressBar, StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.callbacks.waits import Waits
 from strobe.records.steps import measure_steps
-from support.fitting import SAMPLES, SOME_VALIDATION, Model, Standstill, Stream, fit, standstill, trainer_with
+from support.fitting import SAMPLES, SOME_VALIDATION, Model, Stream, fit, trainer_with
+from support.steps import column, recorder, rows, seconds
 
-__all__ = ["standstill"]
+__all__ = ["recorder"]
 
 
-NAP = 0.25
 UNEVEN = TensorDataset(torch.randn(22, 4))  # five batches of four and one of two
 IMAGES = [4, 4, 4, 4, 4, 2]
-
-
-@pytest.fixture
-def recorder(tmp_path: Path) -> StepRecorder:
-    return StepRecorder(tmp_path / "steps.csv")
-
-
-def rows(recorder: StepRecorder) -> list[dict[str, str]]:
-    text = recorder.path.read_text()
-    assert text.endswith("\n")
-    header, *lines = csv.reader(text.splitlines())
-    assert header[: len(COLUMNS)] == list(COLUMNS)
-    assert all(name.startswith(("callbacks/", "after/")) for name in header[len(COLUMNS) :])
-    return [dict(zip(header, line, strict=True)) for line in lines]
-
-
-def column(recorder: StepRecorder, name: str) -> list[int]:
-    return [int(row[name]) for row in rows(recorder)]
-
-
-def seconds(recorder: StepRecorder, name: str) -> list[float]:
-    return [float(row[name]) for row in rows(recorder)]
 
 
 class Hoarding(Callback):
@@ -113,43 +90,6 @@ def test_a_step_that_compiles_anew_says_so(recorder: StepRecorder) -> None:
     assert column(recorder, "compiled") == [1, 0, 1, 0, 0, 0]
 
 
-class Naps(Callback):
-    """Naps in the hooks that it is told."""
-
-    def __init__(self, clock: Standstill, *hooks: str) -> None:
-        self.clock = clock
-        self.naps = 0
-        for hook in hooks:
-            setattr(self, hook, self.nap)
-
-    def nap(self, *_: Any, **__: Any) -> None:
-        self.clock.nap(NAP)
-        self.naps += 1
-
-
-@pytest.mark.parametrize(
-    "hook",
-    ["on_train_start", "on_train_epoch_start", "on_validation_start", "on_validation_end", "on_train_epoch_end"],
-)
-def test_what_lies_between_steps_is_in_none(recorder: StepRecorder, standstill: Standstill, hook: str) -> None:
-    naps = Naps(standstill, hook)
-    fit(recorder, naps, max_epochs=2, **SOME_VALIDATION | {"val_check_interval": 3})
-    assert naps.naps > 0
-    assert seconds(recorder, "total") == [0] * 12
-    assert recorder.startup_seconds == pytest.approx(0 if hook == "on_train_epoch_end" else NAP)
-
-
-def test_a_checkpoint_is_in_its_step_within_an_epoch_and_in_none_between_epochs(
-    recorder: StepRecorder, standstill: Standstill, tmp_path: Path
-) -> None:
-    naps, between = Naps(standstill, "on_save_checkpoint"), ModelCheckpoint(tmp_path, save_on_train_epoch_end=True)
-    fit(recorder, naps, between, max_epochs=2, enable_checkpointing=True)
-    assert (naps.naps, sum(seconds(recorder, "total"))) == (2, 0)
-    within = ModelCheckpoint(tmp_path / "within", every_n_train_steps=4)
-    fit(recorder, Naps(standstill, "on_save_checkpoint"), within, enable_checkpointing=True)
-    assert seconds(recorder, "callbacks") == pytest.approx([0, 0, 0, NAP, 0, 0])
-
-
 @pytest.mark.parametrize(
     ("error", "raised"), [(ArithmeticError, ArithmeticError), (KeyboardInterrupt, SystemExit)], ids=["error", "Ctrl-C"]
 )
@@ -174,19 +114,6 @@ def test_a_second_fit_starts_the_file_anew(recorder: StepRecorder) -> None:
     trainer.fit(model, DataLoader(SAMPLES, batch_size=4), DataLoader(SAMPLES))
     assert column(recorder, "step") == list(range(6, 12))
     assert trainer.profiler is profiler
-
-
-@pytest.mark.filterwarnings("ignore:.*resuming from a checkpoint that ended before the epoch ended")
-@pytest.mark.filterwarnings("ignore:.*callbacks used to create the checkpoint need to be provided")
-def test_a_resumed_run_counts_on(recorder: StepRecorder, standstill: Standstill, tmp_path: Path) -> None:
-    checkpoint = ModelCheckpoint(tmp_path, "fourth", every_n_train_steps=4)
-    fit(checkpoint, enable_checkpointing=True)
-    naps = Naps(standstill, "on_train_start", "on_train_epoch_end")
-    fit(recorder, naps, max_epochs=2, ckpt_path=tmp_path / "fourth.ckpt")
-    assert (naps.naps, sum(seconds(recorder, "total"))) == (3, 0)
-    assert recorder.startup_seconds == pytest.approx(NAP)  # without the rest of the epoch
-    assert column(recorder, "step") == list(range(4, 12))
-    assert column(recorder, "epoch") == [0, 0] + [1] * 6
 
 
 def test_batches_of_a_kind_of_their_own(tmp_path: Path) -> None:
@@ -275,49 +202,6 @@ def test_rows_reach_the_disk_while_training_goes_on(tmp_path: Path, monkeypatch:
     assert seen == [1, 1, 2, 3, 4, 5]  # a row waits for what follows its step
 
 
-@pytest.mark.parametrize(
-    ("hook", "column", "steps"),
-    [
-        ("on_validation_start", None, []),
-        ("on_validation_batch_start", "validation", [2, 5, 8, 11]),
-        ("on_validation_epoch_end", "validation", [2, 5, 8, 11]),
-        ("save", "checkpoints", [2, 5, 8, 11]),
-        ("on_train_epoch_end", "between", [5, 11]),
-        ("on_train_end", "between", [11]),
-    ],
-)
-def test_what_follows_a_step_is_told_in_its_row(
-    standstill: Standstill, tmp_path: Path, hook: str, column: str | None, steps: list[int]
-) -> None:
-    class Saves(ModelCheckpoint):
-        def _save_checkpoint(self, *arguments: Any) -> None:
-            standstill.nap(NAP if hook == "save" else 0)
-            super()._save_checkpoint(*arguments)
-
-    recorder = StepRecorder(tmp_path / "steps.csv")
-    checkpoint = Saves(tmp_path / "checkpoints", save_on_train_epoch_end=False, save_top_k=-1, filename="{step}")
-    settings = SOME_VALIDATION | {"val_check_interval": 3, "enable_checkpointing": True}
-    fit(recorder, Naps(standstill, *([] if hook == "save" else [hook])), checkpoint, max_epochs=2, **settings)
-    owners = ("validation", "checkpoints", "between")
-    slept = {name: [step for step, value in enumerate(seconds(recorder, name)) if value >= NAP] for name in owners}
-    if column is None:  # before what is told apart as validation
-        assert slept["validation"] == []
-    else:
-        assert slept[column] == steps
-        assert all(not found for name, found in slept.items() if name != column)
-
-
-def test_workers_that_start_with_an_epoch_are_waited_for(recorder: StepRecorder, standstill: Standstill) -> None:
-    class Starts(DataLoader[Any]):
-        def __iter__(self) -> Any:
-            standstill.nap(NAP)
-            return super().__iter__()
-
-    trainer_with(recorder, max_epochs=2).fit(Model(), Starts(SAMPLES, batch_size=4), DataLoader(SAMPLES))
-    assert seconds(recorder, "data_wait") == pytest.approx([0] * 6 + [NAP] + [0] * 5)  # the first is before training
-    assert sum(seconds(recorder, "other")) == 0
-
-
 def test_the_bar_shows_the_rate_and_the_waiting(recorder: StepRecorder) -> None:
     shown: list[dict[str, Any]] = []
 
@@ -399,22 +283,6 @@ def test_a_phase_that_sleeps_uses_no_core_and_one_that_computes_uses_one(recorde
     assert all(float(row["cpu_forward"]) < 0.02 <= float(row["cpu_callbacks"]) for row in asked)
     used = measure_steps(recorder.path)["cores_used"]
     assert used["forward"] < used["callbacks"]  # a share of a core that a busy machine makes smaller
-
-
-class Reports(Callback):
-    """Naps where epochs begin and end, and in validation, which is nobody's alone."""
-
-    def __init__(self, clock: Standstill) -> None:
-        self.on_train_epoch_end = lambda *_: clock.nap(NAP)
-        self.on_validation_epoch_end = lambda *_: clock.nap(NAP)
-
-
-def test_what_takes_time_between_epochs_is_told_by_name(recorder: StepRecorder, standstill: Standstill) -> None:
-    fit(recorder, Reports(standstill), max_epochs=2, limit_val_batches=1)
-    ends = [0, 0, 0, 0, 0, NAP] * 2
-    assert seconds(recorder, "after/Reports") == pytest.approx(ends)
-    assert seconds(recorder, "between") == pytest.approx(ends)
-    assert seconds(recorder, "validation") == pytest.approx(ends)
 
 
 class Works(Model):

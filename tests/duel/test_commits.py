@@ -195,4 +195,4 @@ def test_when_it_is_interrupted_nothing_is_left(number: signal.Signals, project:
     process.stdout.close()
     assert process.returncode == 128 + number
     assert nothing_is_left(project)
-    assert wait_for(lambda: not left_running(), 20)
+    assert wait_for(lambda: not left_running(os.environ["PYTEST_CURRENT_TEST"]), 20)

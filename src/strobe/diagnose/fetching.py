@@ -18,7 +18,7 @@ MOSTLY = 0.5  # of all waiting
 
 
 def storage_cause(record: Record, step: Step) -> str | None:
-    """The cause of notable waiting; None if it is not the storage, or there is none."""
+    """What about the storage a step waits for; None if it hardly waits, or waits for something else."""
     rate, more, alone, at_once, first, later, share = (
         record.number("ceilings", "storage", name)
         for name in ("rate", "more", "alone_seconds", "at_once", "first_wait", "later_wait", "first_share")

@@ -25,12 +25,12 @@ from strobe.diagnose.symptoms import (
     start_share,
     too_low,
 )
-from strobe.diagnose.trace import read_evidence
 from strobe.measure import WIDEST
 from strobe.overrides import applied, command_of, key_of, split
 from strobe.present.format import counted, duration, inside, percent
 from strobe.present.format import rate as figure
 from strobe.records.run import Record, rate_of
+from strobe.traces.evidence import read_evidence
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
 AGAIN = "raise the trainer's max_time or max_steps until six or more are measured."

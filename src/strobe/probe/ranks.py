@@ -165,12 +165,14 @@ class Ranks:
         pause, until = PAUSE, time.monotonic() + (patience := patience or PATIENCE)
         try:
             while True:
+                # Asked first: it may say this and end between two questions.
                 ended = 0 < rank <= len(self._processes) and self._processes[rank - 1].poll() is not None
+                ended = ended or self._store.check([f"left/{rank}"])
                 if self._store.check([key]):
                     return json.loads(self._store.get(key))
                 if self._store.check([failed]):
                     raise LostRankError(f"rank {rank}: {self._store.get(failed).decode()}")
-                if ended or self._store.check([f"left/{rank}"]):
+                if ended:
                     self.lost = f"rank {rank} has ended"
                 elif time.monotonic() > until:
                     self.lost = f"rank {rank} did not answer within {patience:g} s"

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.callbacks.tracefile import Event, Scan, Trace, TraceError, without_gc
+from strobe.callbacks.tracefile import Event, Scan, Trace, TraceError, args_of, without_gc
 
 OPERATOR, CALL, KERNEL, COPY, SET, ANNOTATION, MARK, LOADER, PYTHON, MEMORY, STEP = range(11)  # kinds of events
 KINDS = {
@@ -127,15 +127,14 @@ def columns_of(events: Iterable[Event], path: Path, said: Trace) -> Columns:
     kinds, names_, tracks_, shapes, devices = array("b"), array("i"), array("i"), array("i"), array("h")
     starts, lengths, sizes, extras, calls = array("d"), array("d"), array("d"), array("d"), array("q")
     names, tracks, processes = Names(), dict[tuple[str, str], int](), dict[str, str]()
-    kind_of: dict[Any, int] = {}
+    kind_of: dict[str, int] = {}
     track_of: dict[tuple[Any, Any], int] = {}
-    nothing: dict[str, Any] = {}
     for event in events:
-        phase, category = event.get("ph"), event.get("cat")
+        phase, category = event.get("ph"), str(event.get("cat"))
         kind = kind_of.get(category)
         if kind is None:
-            kind = kind_of[category] = KINDS.get(str(category).lower(), NONE)
-        args = event.get("args") or nothing
+            kind = kind_of[category] = KINDS.get(category.lower(), NONE)
+        args = args_of(event)
         if kind == NONE or (phase != "X" and kind != MEMORY):
             if phase == "M" and event.get("name") == "process_name":
                 processes[str(event.get("pid"))] = str(args.get("name"))
@@ -147,11 +146,11 @@ def columns_of(events: Iterable[Event], path: Path, said: Trace) -> Columns:
         try:
             if kind == ANNOTATION and name.startswith(_STEP):
                 kind = STEP
-            starts.append(start)
-            lengths.append(length)
             track = track_of.get(place)
             if track is None:
                 track = track_of[place] = tracks.setdefault((str(place[0]), str(place[1])), len(tracks))
+            starts.append(start)
+            lengths.append(length)
         except (TypeError, ValueError, AttributeError):  # no times, or no name
             del starts[len(lengths) :]
             continue
@@ -164,11 +163,10 @@ def columns_of(events: Iterable[Event], path: Path, said: Trace) -> Columns:
         shapes.append(names(str(shape)) if shape else NONE)
         calls.append(number if isinstance(number, int) and abs(number) < 1 << 62 else NONE)
         devices.append(device if isinstance(device, int) and -1 <= device < 1 << 15 else 0)
-        sizes.append(_number(args.get("Bytes" if memory else "bytes")) if args else 0.0)
-        extra = args.get("Total Allocated" if memory else "est. achieved occupancy %") if args else None
-        extras.append(_number(extra))
-    start_ = np.frombuffer(starts, np.float64) if starts else np.empty(0)
-    known = np.isfinite(start_)
+        sizes.append(_number(args.get("Bytes" if memory else "bytes")))
+        extras.append(_number(args.get("Total Allocated" if memory else "est. achieved occupancy %")))
+    start_, length_ = (np.frombuffer(times, np.float64) if times else np.empty(0) for times in (starts, lengths))
+    known = np.isfinite(start_) & np.isfinite(length_)
     origin = float(start_[known].min()) if known.any() else 0.0
     parts: tuple[tuple[Any, Any], ...] = (
         (kinds, np.int8),

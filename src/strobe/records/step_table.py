@@ -28,7 +28,7 @@ class StepTable:
         return np.zeros(len(self), dtype=bool) if found is None else ~np.isnan(found[self.places])
 
     def get(self, name: str, default: float = 0.0) -> Values:
-        """The column's values (N,), with ``default`` where there is none."""
+        """The column's values (N,); empty cells, and a column that is missing, read as ``default``."""
         found = self.columns.get(name)
         if found is None:
             return np.full(len(self), default)

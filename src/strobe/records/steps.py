@@ -184,6 +184,7 @@ def _epoch_starts(rows: "StepTable") -> dict[str, Any]:
     extra: dict[str, float] = {}
     if len(openings) >= FEWEST_EPOCHS:
         kinds, kind = np.unique([rows.get("images", -1.0), _updates(rows)], axis=1, return_inverse=True)
+        kind = kind.ravel()  # NumPy 2.0 gives a row
         later = np.zeros(len(rows), dtype=bool)
         for _, rest, end in openings:
             later[rest:end] = True

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strobe.callbacks.tracefile import TraceError
-from strobe.diagnose.trace import MOST_BYTES, text_bytes
+from strobe.diagnose.traced import places, traced_record
 from strobe.errors import DataError
 from strobe.present.format import counted, duration, percent
 from strobe.present.page import render, write_whole
@@ -21,7 +21,7 @@ from strobe.report.footer import TRACES
 from strobe.report.trace_steps import WHY, device, flames, in_perfetto, memory_held, side_by_side, steps
 from strobe.report.trace_tables import changed, kernel_table, operator_table
 from strobe.traces.compared import mean_of
-from strobe.traces.findings import places, traced_record
+from strobe.traces.evidence import MOST_BYTES, text_bytes
 from strobe.traces.operators import kernels, operators
 from strobe.traces.rank import IDLE, RankTrace, read_ranks
 
@@ -47,21 +47,21 @@ def write_trace_page(out: Path, traces: Sequence[Path], baseline: Sequence[Path]
 
 
 def write_run_page(run_dir: Path, record: Record) -> Path | None:
-    """Write the page of a run's newest traces, of each rank one; None where there are none, or they are too large."""
+    """Write the page of a run's newest traces, one of each rank; None if it has none, or they are too large."""
     with suppress(OSError, DataError):  # the run's log says what is wrong with a trace
         return write_trace_page(run_dir / TRACES, found) if (found := _of_run(run_dir, record)) else None
     return None
 
 
 def first_trace(run_dir: Path, record: Record) -> RankTrace | None:
-    """What the newest trace of a run's first rank shows; None where there is none that can be read."""
+    """What the newest trace of a run's first rank shows; None if the run has no trace, or a damaged one."""
     with suppress(OSError, TraceError):
         return next(iter(read_ranks(_of_run(run_dir, record)[:1])), None)
     return None
 
 
 def _of_run(run_dir: Path, record: Record) -> list[Path]:
-    """The newest traces, of each rank one; none where reading them would keep the run waiting."""
+    """The newest trace of each rank; nothing if reading them would keep the run waiting."""
     named = [run_dir / path for path in record.items("traces") if isinstance(path, str)]
     traces = newest_of(path for path in named if path.is_file())
     return traces if sum(map(text_bytes, traces)) <= MOST_BYTES else []

@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from strobe.records.columns import Floats
+from strobe.records.columns import Floats, Mask
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,11 @@ class Cover:
             return np.zeros(len(starts))
         upto = np.interp(np.concatenate([starts, ends]), self.edges, self._sums)
         found: Floats = upto[len(starts) :] - upto[: len(starts)]
+        return found
+
+    def hold(self, times: Floats) -> Mask:
+        """Which times are covered; the end of a piece is not."""
+        found: Mask = np.searchsorted(self.edges, times, "right") % 2 == 1
         return found
 
     def __or__(self, other: "Cover") -> "Cover":

@@ -100,17 +100,10 @@ def in_time(rank: RankTrace, place: int, title: str) -> Graph:
     start, end = float(starts[place]), float(ends[place])
     graph, depth = Graph(title, end - start), 0
     host, parent = _stacked(rank)
-    for kinds, chosen in (("host", host), ("device", at.of(*ON_DEVICE, LOADER))):
+    for lane, chosen in (("thread", host), ("stream", at.of(*ON_DEVICE, LOADER))):
         inside = chosen[(at.start[chosen] < end) & (at.end[chosen] > start) & (at.kind[chosen] != STEP)]
         for track in sorted(np.unique(at.track[inside]).tolist(), key=lambda one: one != rank.main):
-            thread = at.tracks[track][1]
-            name = (
-                "training thread"
-                if track == rank.main
-                else f"thread {thread}"
-                if kinds == "host"
-                else f"stream {thread}"
-            )
+            name = "training thread" if track == rank.main else f"{lane} {at.tracks[track][1]}"
             graph.lanes.append((depth, name))
             deepest, levels = 0, dict[int, int]()
             for event in inside[at.track[inside] == track].tolist():

@@ -1,28 +1,33 @@
 """Operators and kernels of traces, as torch's ``key_averages()`` counts them; times in microseconds."""
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.diagnose.trace import uses_tensor_cores
 from strobe.records.columns import (
     ANNOTATION,
-    CALL,
     KERNEL,
     MEMORY,
     NONE,
     ON_DEVICE,
     OPERATOR,
     STEP,
-    Floats,
     Ints,
     Mask,
 )
 from strobe.traces.rank import COMMUNICATION, RankTrace
+
+# As in torch-tb-profiler 0.4.3 (its profiler/tensor_core.py), and later kernels of CUTLASS, cuDNN and cuBLAS.
+_TENSOR_CORES = re.compile(
+    r"[hs]884|[hsc]1688|i8816|16816|hmma|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv1x1|conv2d_c1_k1"
+    r"|direct_group|xmma_(?!.*ffma)|tensorop|tensor_op|imma|wmma|gmma|i16832|nvjet"
+)
 
 
 @dataclass
@@ -64,8 +69,9 @@ def operators(ranks: Iterable[RankTrace]) -> list[Operator]:
         at = rank.columns
         _, own = rank.nest
         places, again = at.of(OPERATOR, ANNOTATION), _again(rank)
-        device = np.bincount(started(rank)[0], started(rank)[1], len(at.start)) if rank.device is not None else own * 0
-        for key, inside in _groups(at.name[places] * 2 + (at.kind[places] == ANNOTATION)).items():
+        by = starters(rank)
+        device = np.bincount(by[by >= 0], at.length[by >= 0], len(at.start))
+        for key, inside in groups(at.name[places] * 2 + (at.kind[places] == ANNOTATION)).items():
             chosen = places[inside]
             name, is_range = at.names.texts[key // 2], bool(key % 2)
             row = found.setdefault((name, is_range), Operator(name, is_range))
@@ -88,15 +94,11 @@ def kernels(ranks: Iterable[RankTrace]) -> list[Kernel]:
         at = rank.columns
         places = at.of(*ON_DEVICE)
         by = starters(rank)
-        for number, inside in _groups(at.name[places]).items():
+        for number, inside in groups(at.name[places]).items():
             chosen, name = places[inside], at.names.texts[number]
-            kind = (
-                "copies"
-                if at.kind[chosen[0]] != KERNEL
-                else "communication"
-                if COMMUNICATION.match(name)
-                else "computing"
-            )
+            kind = "communication" if COMMUNICATION.match(name) else "computing"
+            if at.kind[chosen[0]] != KERNEL:
+                kind = "copies"
             row = found.setdefault(name, Kernel(name, kind, kind == "computing" and uses_tensor_cores(name)))
             row.calls += len(chosen)
             row.total += float(at.length[chosen].sum())
@@ -110,23 +112,15 @@ def kernels(ranks: Iterable[RankTrace]) -> list[Kernel]:
 def starters(rank: RankTrace) -> Ints:
     """Of every event on a device the place of the innermost operator or range that started it; -1 where unknown."""
     at, (parent, _) = rank.columns, rank.nest
-    calls = at.of(CALL)
-    order = np.argsort(at.call[calls], kind="stable")
-    numbers, found = at.call[calls][order], np.full(len(at.start), -1, np.int64)
-    places = at.of(*ON_DEVICE)
-    if len(numbers):
-        near = np.minimum(np.searchsorted(numbers, at.call[places]), len(numbers) - 1)
-        known = (numbers[near] == at.call[places]) & (at.call[places] != NONE)
-        found[places[known]] = parent[calls[order[near[known]]]]
+    found: Ints = np.where(rank.started_by >= 0, parent[rank.started_by], -1)
     found[(found >= 0) & (at.kind[found] == STEP)] = -1
     return found
 
 
-def started(rank: RankTrace) -> tuple[Ints, Floats]:
-    """Operators that started work on a device, and how long each piece of it took."""
-    by = starters(rank)
-    known = by >= 0
-    return by[known], rank.columns.length[known]
+@cache
+def uses_tensor_cores(kernel: str) -> bool:
+    """Whether a kernel's name is one of those that compute on tensor cores."""
+    return _TENSOR_CORES.search(kernel) is not None
 
 
 def _again(rank: RankTrace) -> Mask:
@@ -139,7 +133,7 @@ def _again(rank: RankTrace) -> Mask:
     return found
 
 
-def _groups(keys: NDArray[np.integer[Any]]) -> dict[int, Ints]:
+def groups(keys: NDArray[np.integer[Any]]) -> dict[int, Ints]:
     """The places of each key."""
     if not len(keys):
         return {}

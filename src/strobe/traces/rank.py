@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 
-from strobe.diagnose.trace import BLOCKING, WAITS, kind_of_copy
 from strobe.records.columns import (
     ANNOTATION,
     CALL,
@@ -16,6 +15,7 @@ from strobe.records.columns import (
     KERNEL,
     LOADER,
     MEMORY,
+    NONE,
     ON_DEVICE,
     ON_HOST,
     OPERATOR,
@@ -41,6 +41,11 @@ PHASES: Mapping[str, re.Pattern[str]] = {
     "callbacks": re.compile(r"callbacks$|.*\[Callback\].*"),
 }
 IDLE = ("data", "synchronisation", "launch", "queued", "unknown")
+BLOCKING = "DtoH pageable"  # such a copy waits for the GPU, though its call is named asynchronous
+WAITS = re.compile(
+    r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(2D|3D|WithStream)?"
+)
+_COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?")
 _RESOLUTION = 1e-3  # microseconds: torch writes times to the nanosecond
 _AUTOGRAD = "autograd::engine::evaluate_function"
 
@@ -98,10 +103,9 @@ class RankTrace:
         """How much of each step is covered."""
         return found.within(*self.windows[1:])
 
-    def covered(self, mask: Mask) -> Cover:
+    def covered(self, events: Mask | Ints) -> Cover:
         """What some events cover."""
-        at = self.columns
-        return cover(at.start[mask], at.end[mask])
+        return cover(self.columns.start[events], self.columns.end[events])
 
     @cached_property
     def phases(self) -> dict[str, Floats]:
@@ -109,15 +113,10 @@ class RankTrace:
 
         A trace without ranges for a phase has none of it; backward is also known by autograd's own ranges.
         """
-        at = self.columns
-        ranges = ((at.kind == ANNOTATION) | (at.kind == OPERATOR)) & (at.track == self.main)
-        found, so_far = {}, NOTHING
-        known = {name: self.covered(ranges & self._named(pattern.match)) for name, pattern in PHASES.items()}
+        known, found, so_far, before = dict(self._spans), dict[str, Floats](), NOTHING, np.zeros(len(self.lengths))
         if not len(known["backward"].edges):
-            known["backward"] = self.covered(
-                (at.kind == OPERATOR) & self._named(lambda text: text.startswith(_AUTOGRAD))
-            )
-        before = np.zeros(len(self.lengths))
+            autograd = self._named(lambda text: text.startswith(_AUTOGRAD))
+            known["backward"] = self.covered((self.columns.kind == OPERATOR) & autograd)
         for name, one in known.items():
             so_far = so_far | one
             until = self.share(so_far)
@@ -126,12 +125,17 @@ class RankTrace:
             before = until
         return found | {"other": self.lengths - before}
 
-    @cached_property
+    @property
     def data(self) -> Cover:
         """When the training thread waits for data."""
+        return self._spans["data_wait"]
+
+    @cached_property
+    def _spans(self) -> dict[str, Cover]:
+        """What the training thread's ranges for each phase cover."""
         at = self.columns
-        ranges = ((at.kind == ANNOTATION) | (at.kind == OPERATOR)) & (at.track == self.main)
-        return self.covered(ranges & self._named(PHASES["data_wait"].match))
+        ranges = np.isin(at.kind, (ANNOTATION, OPERATOR)) & (at.track == self.main)
+        return {name: self.covered(ranges & self._named(pattern.match)) for name, pattern in PHASES.items()}
 
     def _named(self, test: Callable[[str], object]) -> Mask:
         return self.columns.matching(test)[self.columns.name]
@@ -204,28 +208,31 @@ class RankTrace:
         at = self.columns
         work = at.of(*ON_DEVICE)
         work = work[at.device[work] == self.device]
-        calls = at.of(CALL)
-        launches = dict(zip(at.call[calls].tolist(), at.start[calls].tolist(), strict=True))
-        next_ = np.searchsorted(at.start[work], gaps.ends - 1e-3)
-        known = next_ < len(work)
-        launched = np.array(
-            [launches.get(int(at.call[work[n]]), np.nan) if k else np.nan for n, k in zip(next_, known, strict=True)]
-        )
-        pageable = {
-            int(at.call[place]) for place in at.of(COPY) if kind_of_copy(at.names.texts[at.name[place]]) == BLOCKING
-        }
-        blocking = self._named(WAITS.fullmatch)[calls] | np.isin(at.call[calls], list(pageable))
-        ended = np.sort(at.end[calls[blocking]])
+        next_ = np.searchsorted(at.start[work], gaps.ends - _RESOLUTION)
+        launch = np.append(self.started_by[work], NONE)[next_]
+        ended = np.sort(at.end[self.waits])
         last = np.searchsorted(ended, gaps.ends, "right") - 1
         waited = (last >= 0) & (np.append(ended, -np.inf)[last] > gaps.starts)
-        return np.select([~np.isfinite(launched), launched <= gaps.starts, waited], [4, 3, 1], 2)
+        return np.select([launch < 0, at.start[launch] <= gaps.starts, waited], [4, 3, 1], 2)
 
     @cached_property
     def waits(self) -> Ints:
         """The calls in which the host waits for the device, in the order of time."""
         at, calls = self.columns, self.columns.of(CALL)
         pageable = self._named(lambda text: kind_of_copy(text) == BLOCKING) & (at.kind == COPY)
-        return calls[self._named(WAITS.fullmatch)[calls] | np.isin(at.call[calls], at.call[pageable])]
+        return calls[self._named(WAITS.fullmatch)[calls] | np.isin(calls, self.started_by[pageable])]
+
+    @cached_property
+    def started_by(self) -> Ints:
+        """Of every event on a device the place of the call that started it; -1 where the trace does not hold it."""
+        at, calls, work = self.columns, self.columns.of(CALL), self.columns.of(*ON_DEVICE)
+        found = np.full(len(at.start), NONE, np.int64)
+        if len(calls):
+            calls = calls[np.argsort(at.call[calls], kind="stable")]
+            near = calls[np.minimum(np.searchsorted(at.call[calls], at.call[work]), len(calls) - 1)]
+            known = (at.call[near] == at.call[work]) & (at.call[work] != NONE)
+            found[work[known]] = near[known]
+        return found
 
     @cached_property
     def threads(self) -> dict[str, Floats]:
@@ -251,6 +258,15 @@ def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
     if None in told or len({*told}) < len(told):
         return [RankTrace(columns, place) for place, columns in enumerate(found)]
     return sorted((RankTrace(columns, columns.rank or 0) for columns in found), key=lambda rank: rank.number)
+
+
+def kind_of_copy(name: str) -> str:
+    """Such as "HtoD pinned"; the direction alone where the host's memory is not told."""
+    match = _COPY.match(name)
+    if match is None:
+        return name
+    memory = {str(place).lower() for place in match.groups()[1:]} & {"pageable", "pinned"}
+    return " ".join([match[1], *sorted(memory)])
 
 
 def _is_loop(text: str) -> bool:

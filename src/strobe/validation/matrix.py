@@ -28,7 +28,7 @@ CHECKOUT = Path(__file__).parents[3]
 LOCKED = ("--require-hashes", "-r", "requirements.lock")
 SHOWN = ("torch", "lightning", "torchvision", "numpy")
 SAID = 300  # characters of an error
-LENIENT = ("-W", "ignore::DeprecationWarning", "-W", "ignore::PendingDeprecationWarning")  # of one library's to another
+LENIENT = ("Import", "Deprecation", "PendingDeprecation", "Future")  # warnings of one library's version to another
 COUNTED = ("passed", "failed", "error", "skipped")
 
 
@@ -82,9 +82,10 @@ def made(environment: Environment, folder: Path) -> dict[str, str]:
 def tested(environment: Environment, folder: Path, selected: Sequence[str]) -> tuple[dict[str, int], str]:
     """How many tests passed, failed and were skipped, and the whole of what pytest said."""
     command = [".venv/bin/python", "-m", "pytest", "--numprocesses", "2", "--dist", "loadfile", *selected]
-    command += LENIENT if environment.packages != LOCKED else ()
+    if environment.packages != LOCKED:
+        command += [f"-Wignore::{kind}Warning" for kind in LENIENT]
     ours = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    ours |= {"OMP_WAIT_POLICY": "passive", "CXX": environment.compiler}
+    ours |= {"OMP_WAIT_POLICY": "passive"} | ({} if environment.compiler == "g++" else {"CXX": environment.compiler})
     found = subprocess.run(command, cwd=folder, env=ours, capture_output=True, text=True, check=False)
     counts = {kind: int(count) for count, kind in re.findall(rf"(\d+) ({'|'.join(COUNTED)})s?\b", found.stdout)}
     return counts, found.stdout + found.stderr

@@ -225,7 +225,8 @@ def holding(session: int) -> dict[str, int]:
     found = {"memory": sum(memory_of(pid) for pid in pids)}
     found |= {name: sum(_entries(Path(f"/proc/{pid}/{kind}")) for pid in pids) for name, kind in KINDS.items()}
     with contextlib.suppress(OSError):  # it has ended
-        shared = os.statvfs(f"/proc/{session}/root/dev/shm")  # which counts files that have no name any more
+        # Which counts files that have no name any more.
+        shared = os.statvfs(Path("/proc", str(session), "root", "dev", "shm"))
         found["/dev/shm"] = (shared.f_blocks - shared.f_bfree) * shared.f_frsize
     return {name: max(1, count) for name, count in found.items()}
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from strobe.traces.compared import hidden
 from strobe.traces.operators import kernels, operators
 from strobe.traces.rank import RankTrace, read_ranks
 
@@ -27,12 +28,11 @@ def in_terms_of_hta(rank: RankTrace) -> dict[str, float]:
     """What both define: temporal breakdown and overlap from the first to the last work on a device; sums of kernels."""
     busy = rank.busy
     span = float(busy["any"].ends[-1] - busy["any"].starts[0])
-    computing, communicating = busy["computing"].total, busy["communication"].total
+    computing = busy["computing"].total
     found = {"idle_us": span - busy["any"].total, "computing_us": computing, "whole_us": span}
     found["other_us"] = busy["any"].total - computing
-    if communicating:
-        both = computing + communicating - (busy["computing"] | busy["communication"]).total
-        found["overlap_percent"] = 100 * both / communicating
+    if (share := hidden(rank)) is not None:
+        found["overlap_percent"] = 100 * share
     return found | {f"kernel {row.name[:100]}": row.total for row in kernels([rank])[:TOP]}
 
 

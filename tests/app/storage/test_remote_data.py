@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from strobe.app.run.storage import measure_storage
 from strobe.errors import DataError
 from support.composing import composed_data
 from support.files import plant
@@ -15,6 +16,7 @@ from support.interruptions import before_each_step, raising
 from support.photo_files import photograph, save
 from support.pipeline_parts import batches, dataset, loader, source
 from support.runs import ALL, CHECKPOINTS, Train
+from support.server import nobody
 from support.stored import LOADERS, below, remote, stored
 
 TILES = "tiles/seed42-10"
@@ -108,3 +110,23 @@ def test_photos_are_found_as_on_the_disk(storage: str, tmp_path: Path) -> None:
         assert there.found[split].indices.tolist() == files.indices.tolist()
         for (pixels, _), (wanted, _) in zip(there.batches(split, 2), here.batches(split, 2), strict=True):
             assert torch.equal(pixels, wanted)
+
+
+def test_what_the_storage_gives_is_measured_and_one_that_fails_then_ends_no_run(
+    sample_root: Path, tiles_there: tuple[str, ...]
+) -> None:
+    data: Any = composed_data(*tiles_there, "data.batch_size=4", "data.timeout_seconds=0.3")
+    data.setup()
+    rows = [{"epoch": step // 4, "data_wait": 0.2 if step < 4 else 0.1} for step in range(12)]
+    found = measure_storage(data, 2, 0.1, rows)
+    assert found is not None
+    source = data.found["train"]
+    names = {Path(source.path(index)).name for index in range(len(source))}
+    sizes = [path.stat().st_size for path in (sample_root / TILES).rglob("*.tif") if path.name in names]
+    assert len(sizes) == len(source)
+    assert found["object_bytes"] == pytest.approx(sum(sizes) / len(sizes))
+    assert (found["at_once"], found["first_wait"]) == (8, None)  # there is no cache that could be cold
+    assert min(found["rate"], found["more"], found["alone_seconds"]) > 0
+    with nobody() as endpoint:
+        source.objects.storage.endpoint, source.objects.storage._open = endpoint, None
+        assert measure_storage(data, 2, 0.1, rows) is None

@@ -1,6 +1,5 @@
 """What loaders of photos share: a box of each photo becomes a square."""
 
-import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from io import BytesIO
@@ -21,10 +20,6 @@ Box = tuple[int, int, int, int]
 """Top, left, height and width, in pixels."""
 Frame = Callable[[int, int], Box]
 """The box of a photo of this height and width."""
-
-# Of more pixels Pillow would only warn; the filter applies in every thread and worker.
-Image.MAX_IMAGE_PIXELS = MOST_PIXELS
-warnings.filterwarnings("error", category=Image.DecompressionBombWarning)
 
 
 class PhotoLoader(FileLoader[PhotoSource]):
@@ -91,11 +86,14 @@ def framed(source: PhotoSource, photo: int, epoch: int) -> Frame:
 def opened(content: bytes) -> Image.Image:
     """A photo whose header alone has been read, so its size is known before it is decoded; else raises a ValueError."""
     try:
-        return Image.open(BytesIO(content), formats=FORMATS)
+        photo = Image.open(BytesIO(content), formats=FORMATS)
     except UnidentifiedImageError:  # whose text names the buffer
         raise ValueError("its format is not known") from None
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         raise ValueError(TOO_LARGE) from None
+    if photo.width * photo.height > MOST_PIXELS:  # Pillow only warns
+        raise ValueError(TOO_LARGE)
+    return photo
 
 
 def by_pillow(photo: Image.Image, frame: Frame, size: int) -> Tensor:

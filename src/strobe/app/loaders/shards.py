@@ -29,6 +29,7 @@ from strobe.app.loaders.threads import threads
 from strobe.app.storage.address import is_remote
 from strobe.app.storage.objects import Storage
 from strobe.errors import DataError
+from strobe.records.files import whole
 
 log = logging.getLogger(__name__)
 
@@ -88,9 +89,8 @@ class Place:
             return
         path = Path(self.where) / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{name}.partial")
-        partial.write_bytes(content)
-        partial.replace(path)
+        with whole(path) as partial:
+            partial.write_bytes(content)
 
     def read(self, name: str) -> bytes:
         """A file's content; raises a FileNotFoundError."""

@@ -127,7 +127,7 @@ class Cache:
             def count(total: int | None = None) -> int:
                 if total is None:
                     file.seek(0)
-                    return int(file.read() or 0)
+                    return int(said) if (said := file.read()).isdigit() else 0
                 file.truncate(0)
                 file.write(str(total).encode())
                 file.flush()

@@ -71,7 +71,7 @@ def _wait(endpoint: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
 
 
 def upload(endpoint: str, files: Mapping[str, Path | bytes], *, bucket: str = BUCKET) -> None:
-    """Put files under their keys, in a bucket that is made if there is none."""
+    """Put files under their keys in a bucket; the first upload makes it."""
     import obstore
     from obstore.store import from_url
 

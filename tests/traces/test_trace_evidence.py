@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from strobe.callbacks.normalise import normalise
-from strobe.callbacks.tracefile import Trace, read_trace, write_trace
-from strobe.diagnose import trace as diagnose_trace
-from strobe.diagnose.trace import read_evidence, trace_evidence
+from strobe.callbacks.tracefile import read_trace, write_trace
+from strobe.records.columns import columns_of
+from strobe.traces import evidence as module
+from strobe.traces.evidence import read_evidence, trace_evidence
+from strobe.traces.rank import RankTrace
 from support.places import DATA
 from support.runs import Ended
 
@@ -44,8 +46,12 @@ def copied(kind: str, ts: float, dur: float, by: float, lasting: float = 5, **ar
     return launched(f"Memcpy {kind}", "gpu_memcpy", ts, dur, call("cudaMemcpyAsync", by, lasting), **args)
 
 
+def seen(*events: Event) -> RankTrace:
+    return RankTrace(columns_of(events, Path("made.json"), {}), 0)
+
+
 def evidence(*events: Event) -> dict[str, Any]:
-    found = trace_evidence({"traceEvents": list(events)})
+    found = trace_evidence(seen(*events))
     assert found is not None
     json.dumps(found, allow_nan=False)
     return found
@@ -54,8 +60,8 @@ def evidence(*events: Event) -> dict[str, Any]:
 def test_a_trace_without_steps_tells_nothing() -> None:
     assert trace_evidence() is None
     named = {"ph": "M", "name": "process_name"}
-    assert trace_evidence({"traceEvents": [event("aten::mm", "cpu_op", 0, 5), named]}) is None
-    assert trace_evidence({"traceEvents": [step(1, 0, 0)]}) is None
+    assert trace_evidence(seen(event("aten::mm", "cpu_op", 0, 5), named)) is None
+    assert trace_evidence(seen(step(1, 0, 0))) is None
 
 
 def test_a_trace_of_a_cpu_has_no_figures_of_a_gpu() -> None:
@@ -143,7 +149,7 @@ def test_a_trace_tells_the_same_when_it_was_normalised() -> None:
         each["args"]["External id"] = number + 1
     trace = {"traceEvents": copy.deepcopy(events)}
     assert normalise(trace)
-    assert trace_evidence(trace) == evidence(*events)
+    assert evidence(*trace["traceEvents"]) == evidence(*events)
 
 
 def test_old_categories_count_too() -> None:
@@ -174,8 +180,7 @@ def test_workers_are_busy_while_they_have_a_training_batch() -> None:
 
 
 def test_traces_of_a_run_are_taken_together() -> None:
-    first = {"traceEvents": [step(1, 0, 100), *worker(50, "loader worker 0", (0, 100))]}
-    second = {"traceEvents": [step(2, 0, 300), *worker(50, "loader worker 0", (0, 100))]}
+    first, second = (seen(step(1, 0, length), *worker(50, "loader worker 0", (0, 100))) for length in (100, 300))
     found = trace_evidence(first, second)
     assert found is not None
     assert found["steps"] == 2
@@ -192,6 +197,8 @@ def test_traces_of_a_run_are_taken_together() -> None:
         {"ph": "X", "cat": "cuda_runtime", "name": "cudaStreamSynchronize", "ts": 1010, "dur": 5, "args": [1]},
         {"ph": "M", "name": "process_name", "pid": 1},
         {"cat": ["kernel"]},
+        {"ph": "X", "cat": "kernel", "name": "k", "pid": [0], "ts": 1010, "dur": 5},
+        {"ph": "X", "cat": "kernel", "name": "k", "ts": 1010, "dur": float("inf")},
     ],
 )
 def test_odd_events_do_no_harm(odd: Event) -> None:
@@ -208,7 +215,7 @@ def test_the_newest_traces_are_read(tmp_path: Path) -> None:
     paths = [written(tmp_path, number, step(number, 0, 10 * number)) for number in (9, 1, 2, 3, 10)]
     found = read_evidence(paths)
     assert found is not None
-    assert found["steps"] == diagnose_trace.NEWEST == 3
+    assert found["steps"] == module.NEWEST == 3
     assert found["step_seconds"] == pytest.approx((10 + 9 + 3) * 10e-6 / 3)
     assert read_evidence([]) is None
 
@@ -220,14 +227,14 @@ def test_damaged_and_huge_traces_are_left_out(
     cut = written(tmp_path, 2, step(2, 0, 50))
     cut.write_bytes(cut.read_bytes()[:-20])
     huge = written(tmp_path, 3, *(step(number, 100 * number, 100) for number in range(1000)))
-    monkeypatch.setattr(diagnose_trace, "MOST_BYTES", 10_000)
+    monkeypatch.setattr(module, "MOST_BYTES", 10_000)
     caplog.set_level(logging.WARNING)
     found = read_evidence([good, cut, huge])
     assert found is not None
     assert found["steps"] == 1
     half = written(tmp_path, 4, *({"name": str(number)} for number in range(5000)))
     half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
-    assert diagnose_trace.text_bytes(half) > 10_000  # is what its last bytes tell
+    assert module.text_bytes(half) > 10_000  # is what its last bytes tell
     assert read_evidence([half]) is None
     told = [next(line for line in caplog.messages if path.name in line) for path in (cut, huge, half)]
     assert ["too large" in line for line in told] == [False, True, False]
@@ -236,18 +243,15 @@ def test_damaged_and_huge_traces_are_left_out(
     assert read_evidence([cut, tmp_path / "absent.json"]) is None
 
 
-@pytest.fixture(scope="module")
-def a100() -> Trace:
-    path = DATA / "traces" / "gpu_training_a100.json.gz"
-    if not path.exists():
-        pytest.skip("no real traces")
-    return read_trace(path)
+real = pytest.mark.skipif(not (DATA / "traces").exists(), reason="needs the public traces in shared/data")
 
 
-def test_a_real_trace_of_a_gpu(a100: Trace) -> None:
-    found = trace_evidence(a100)
+@real
+def test_a_real_trace_of_a_gpu() -> None:
+    a100 = DATA / "traces" / "gpu_training_a100.json.gz"
+    found = read_evidence([a100])
     assert found is not None
-    ranges = [event for event in a100["traceEvents"] if event.get("ph") == "X"]
+    ranges = [event for event in read_trace(a100)["traceEvents"] if event.get("ph") == "X"]
     steps = [event for event in ranges if event["name"].startswith("ProfilerStep#")]
     assert found["steps"] == len(steps) == 6
     assert found["step_seconds"] == pytest.approx(sum(step["dur"] for step in steps) / 6e6)
@@ -278,7 +282,8 @@ def test_a_real_trace_of_a_gpu(a100: Trace) -> None:
     assert 0.1 < found["tensor_core_share"] < 0.2
 
 
-def test_real_traces_of_another_gpu_and_of_a_cpu(a100: Trace) -> None:
+@real
+def test_real_traces_of_another_gpu_and_of_a_cpu() -> None:
     found = read_evidence([DATA / "traces" / "gpu_rank0_no_dataloader.json.gz"])
     assert found is not None
     assert found["device_busy"] > 0.95

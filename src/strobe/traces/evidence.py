@@ -1,0 +1,194 @@
+"""What a run's traces show: how busy the GPU and the loaders were, and who waited for whom; times in seconds."""
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strobe.callbacks.tracefile import TraceError
+from strobe.records.columns import (
+    ANNOTATION,
+    COPY,
+    KERNEL,
+    LOADER,
+    NONE,
+    ON_DEVICE,
+    OPERATOR,
+    STEP,
+    Floats,
+    Ints,
+    read_columns,
+)
+from strobe.records.places import fault_of
+from strobe.traces.cover import Cover
+from strobe.traces.operators import groups, uses_tensor_cores
+from strobe.traces.rank import RankTrace, kind_of_copy
+
+NEWEST = 3  # traces that are read of a run
+MOST_BYTES = 100_000_000  # of their text: some seconds
+
+_log = logging.getLogger(__name__)
+_WORKER = re.compile(r"loader (?:in the )?(worker \d+|process \d+|training process)")
+
+Row = tuple[Any, Sequence[float]]  # what is counted, and what is added up of it; microseconds first
+
+
+def read_evidence(paths: Sequence[Path]) -> dict[str, Any] | None:
+    """The ``trace_evidence`` of a run's newest traces; None if none of them holds a step.
+
+    At most ``NEWEST`` traces with together ``MOST_BYTES`` are read. One that is larger by itself, or that cannot be
+    read, is left out with a warning.
+    """
+    ranks, left = [], MOST_BYTES
+    # By their names, `<worker>.<nanoseconds>.pt.trace.json`.
+    for path in sorted(paths, key=lambda path: re.findall(r"\.(\d{15,})\.", path.name), reverse=True)[:NEWEST]:
+        try:
+            size = text_bytes(path)
+            if size > MOST_BYTES:  # the size that a cut file tells is none
+                raise TraceError(fault_of(path) or f"{path} is too large; set profiler.max_mb")
+            if size <= left:
+                columns = read_columns(path)
+                if columns.fault:
+                    raise TraceError(f"{path} {columns.fault}; copy it again or record it again")
+                ranks.append(RankTrace(columns, 0))
+                left -= size
+        except (OSError, TraceError) as error:
+            _log.warning("A trace could not be searched for causes: %s", error)
+    return trace_evidence(*ranks)
+
+
+def trace_evidence(*ranks: RankTrace) -> dict[str, Any] | None:
+    """What the steps (`ProfilerStep#` ranges) of traces tell together; None without any step.
+
+    Returns:
+        - `steps`, and their mean `step_seconds`, which recording has made longer.
+        - `device_busy`: the share of that in which the busiest GPU had a kernel, copy or memset in work. None without
+          a GPU, as are the other figures of kernels.
+        - `syncs`: in which operator's `name` (or that of the call, outside of all) and in which `phase` the host
+          waited for the GPU: `seconds` and `calls` a step, longest first. `sync_seconds`: a step, all of them.
+        - `kernels_per_step`, `kernel_seconds_median`, and `tensor_core_share` of the kernels' time.
+        - `copies`: `kind`, such as "HtoD pageable", and `seconds`, `bytes` and `calls` a step, longest first.
+        - `loader_workers`: the share of the steps' time in which each had a training batch in work.
+    """
+    seen = [(rank, rank.covered(rank.columns.kind == STEP)) for rank in ranks if rank.marked]
+    steps, length = sum(len(rank.lengths) for rank, _ in seen), sum(windows.total for _, windows in seen)
+    if not length:
+        return None
+    gpus = [(rank, windows) for rank, windows in seen if rank.device is not None]
+    busy = [max((one & windows).total for one in _devices(rank)) for rank, windows in gpus]
+    work = [each for gpu in gpus for each in _given(*gpu)]
+    kernels = np.concatenate([np.empty(0), *(lengths for kind, _, lengths, _ in work if kind == KERNEL)])
+    on_cores = [lengths.sum() for kind, name, lengths, _ in work if kind == KERNEL and uses_tensor_cores(name)]
+    waits = [(rank, windows, _waits(rank, windows)) for rank, windows in gpus]
+    waiting = sum((rank.covered(calls) & windows).total for rank, windows, calls in waits)
+    syncs = _added(row for rank, _, calls in waits for row in _callers(rank, calls))
+    copies = _added(
+        (kind_of_copy(name), (lengths.sum(), size, len(lengths))) for kind, name, lengths, size in work if kind == COPY
+    )
+    loaders = _added(row for one in seen for row in _loaders(*one))
+    return {
+        "steps": steps,
+        "step_seconds": length / steps / 1e6,
+        "device_busy": sum(busy) / length if gpus else None,
+        "syncs": [
+            {"name": name, "phase": phase, "seconds": time / steps / 1e6, "calls": calls / steps}
+            for (name, phase), (time, calls) in syncs
+        ],
+        "sync_seconds": waiting / steps / 1e6 if gpus else None,
+        "kernels_per_step": len(kernels) / steps if gpus else None,
+        "kernel_seconds_median": float(np.median(kernels)) / 1e6 if len(kernels) else None,
+        "tensor_core_share": float(sum(on_cores) / kernels.sum()) if kernels.any() else None,
+        "copies": [
+            {"kind": kind, "seconds": time / steps / 1e6, "bytes": size / steps, "calls": calls / steps}
+            for kind, (time, size, calls) in copies
+        ],
+        "loader_workers": {name: busy / length for name, (busy,) in sorted(loaders)},
+    }
+
+
+def _added(rows: Iterable[Row]) -> list[tuple[Any, list[float]]]:
+    """The sums of each key, the one with most time first."""
+    found: dict[Any, list[Sequence[float]]] = defaultdict(list)
+    for key, values in rows:
+        found[key].append(values)
+    return sorted(((key, np.sum(each, 0).tolist()) for key, each in found.items()), key=lambda row: -row[1][0])
+
+
+def _devices(rank: RankTrace) -> Iterator[Cover]:
+    """When each device is at work."""
+    for device in rank.devices:
+        yield rank.covered(np.isin(rank.columns.kind, ON_DEVICE) & (rank.columns.device == device))
+
+
+def _given(rank: RankTrace, windows: Cover) -> Iterator[tuple[int, str, Floats, float]]:
+    """Kind, name, lengths and bytes of the work that steps gave to devices, however late it was done."""
+    at, places = rank.columns, rank.columns.of(KERNEL, COPY)
+    calls = rank.started_by[places]
+    given = places[windows.hold(at.start[np.where(calls >= 0, calls, places)])]
+    for name, inside in groups(at.name[given]).items():
+        chosen = given[inside]
+        yield int(at.kind[chosen[0]]), at.names.texts[name], at.length[chosen], float(at.size[chosen].sum())
+
+
+def _waits(rank: RankTrace, windows: Cover) -> Ints:
+    """The calls in which, within steps, the training thread waits for a device, or autograd's threads for it."""
+    at, calls = rank.columns, rank.waits
+    autograd = at.matching(lambda text: text.startswith("autograd::engine::"))[at.name] & (at.kind == OPERATOR)
+    process, _ = at.tracks[rank.main]
+    threads = [rank.main, *(track for track in np.unique(at.track[autograd]) if at.tracks[track][0] == process)]
+    return calls[np.isin(at.track[calls], threads) & windows.hold(at.start[calls])]
+
+
+def _callers(rank: RankTrace, calls: Ints) -> Iterator[Row]:
+    """The length of each call by its caller's name and the phase, the training thread's outermost annotation around it.
+
+    The caller is the outermost of the `aten::` operators directly around the call, which is the one Python called:
+    `aten::item` calls `aten::_local_scalar_dense`. Without one it is the innermost operator of another kind, and
+    without any operator the call itself. A copy and the wait for it count as one call of their caller.
+    """
+    at, texts, (parent, _) = rank.columns, rank.columns.names.texts, rank.nest
+    phases = np.flatnonzero((at.kind == ANNOTATION) & (at.track == rank.main))
+    phases = phases[np.lexsort((-at.length[phases], at.start[phases]))]
+    reached = np.maximum.accumulate(np.append(-np.inf, at.end[phases]))[:-1]
+    phases = phases[at.start[phases] >= reached]
+    latest = np.append(phases, NONE)[np.searchsorted(at.start[phases], at.start[calls], "right") - 1]
+    counted: set[int] = set()
+    for call, phase in zip(calls.tolist(), latest.tolist(), strict=True):
+        above, place = list[int](), call
+        while (place := int(parent[place])) >= 0:
+            if at.kind[place] == OPERATOR:
+                above.append(place)
+        aten = list(takewhile(lambda place: texts[at.name[place]].startswith("aten::"), above))
+        caller = [*aten[-1:], *above[:1], call][0]
+        inside = phase != NONE and at.start[call] < at.end[phase]
+        key = texts[at.name[caller]], texts[at.name[phase]] if inside else None
+        yield key, (at.length[call], caller not in counted)
+        counted.add(caller)
+
+
+def _loaders(rank: RankTrace, windows: Cover) -> Iterator[Row]:
+    """How long within steps each worker has a training batch in work."""
+    at = rank.columns
+    batches = (at.kind == LOADER) & at.matching("batch".__eq__)[at.name]
+    workers: dict[str, list[int]] = defaultdict(list)
+    for track in np.unique(at.track[batches]).tolist():
+        if title := _WORKER.match(at.processes.get(at.tracks[track][0], "")):
+            workers[title[1]].append(track)
+    for name, tracks in workers.items():
+        yield name, [(rank.covered(batches & np.isin(at.track, tracks)) & windows).total]
+
+
+def text_bytes(path: Path) -> int:
+    """A trace's size when unpacked, from gzip's last four bytes (RFC 1952, 2.3.1)."""
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+        size = file.seek(0, 2)
+        if packed and size >= 4:
+            file.seek(-4, 2)
+            return max(size, int.from_bytes(file.read(4), "little"))
+    return size
