@@ -89,7 +89,7 @@ MISTAKES = {
     ],
     "storage": [
         ("data=cifar10", r"suite=storage measures photos; leave data=\.\.\. out"),
-        ("suite.photos=511", r"suite\.photos=511 is less than twice the 256 photos.*give 512 or more"),
+        ("suite.photos=255", r"suite\.photos=255 is less than the 256 photos.*give 256 or more"),
     ],
     "training": [
         *((f"suite.{key}", f"{key} is out of range") for key in ("workers=0", "large_batch=1", "batch_size=1")),

@@ -1,5 +1,6 @@
 """What the cells of ``suite=storage`` do in their processes: serve photos, and take an epoch of them."""
 
+import multiprocessing
 import os
 import re
 import subprocess
@@ -20,7 +21,6 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision.io import ImageReadMode, decode_jpeg
 from torchvision.transforms.v2.functional import resize
 
-from strobe.app.build.instantiate import build_data
 from strobe.app.config.compose import configure
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.sources import FileSource
@@ -30,6 +30,8 @@ from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.inputs import prepared
 from strobe.bench.suites.storage.suite import FOLDERS, PREFETCH
 from strobe.errors import DataError
+
+ALONE = 4.0  # seconds of fetching without decoding
 
 Batches = Generator[Tensor, None, None]  # (N, 3, H, W) uint8
 
@@ -53,9 +55,30 @@ class Job:
         return f"s3://{BUCKET}/{self.folder.name}"
 
 
+class Start:
+    """When an epoch begins: once all workers live, and before any of them fetches. Used as ``worker_init_fn``."""
+
+    def __init__(self, workers: int) -> None:
+        self._all, self._at = multiprocessing.Barrier(workers), multiprocessing.Value("d")
+
+    def __call__(self, worker: int) -> None:
+        """Wait for the other workers."""
+        self._all.wait()
+        self.now()
+
+    def now(self) -> None:
+        """It begins now."""
+        self._at.value = time.monotonic()
+
+    @property
+    def passed(self) -> float:
+        """Seconds since then."""
+        return time.monotonic() - self._at.value
+
+
 @contextmanager
-def deliver(trial: Trial, *, way: str, latency: int, workers: int, requests: int, seconds: float) -> Iterator[Work]:
-    """An epoch by one way, of which about so many seconds are timed."""
+def deliver(trial: Trial, *, way: str, latency: int, workers: int, requests: int) -> Iterator[Work]:
+    """An epoch by one way."""
     folder = Path(trial.input.facts["served"]) / FOLDERS[way]
     with apart(folder, latency) as endpoint, TemporaryDirectory(prefix="strobe-") as scratch:
         keys = [*trial.overrides, *trial.input.facts["shared"], f"data.root=s3://{BUCKET}/{folder.name}/photos"]
@@ -63,7 +86,7 @@ def deliver(trial: Trial, *, way: str, latency: int, workers: int, requests: int
         keys += [f"engine.num_workers={workers}", f"engine.prefetch_factor={PREFETCH}"]
         cfg = configure(keys).data
         job = Job(keys, folder, endpoint, scratch, cfg.size, cfg.batch_size, workers, requests)
-        repeat = partial(_alone, job, seconds) if way == "storage" else partial(_epoch, way, job, seconds)
+        repeat = partial(_alone, job) if way == "storage" else partial(_epoch, WAYS[way], job)
         yield Work(repeat, warm_up=lambda: None, once=True)
 
 
@@ -87,47 +110,42 @@ def apart(folder: Path, latency: int) -> Iterator[str]:
             os.environ.update(before)
 
 
-def _alone(job: Job, seconds: float) -> Done:
+def _alone(job: Job) -> Done:
     """Fetches the objects that ours read, and does nothing with them."""
     data, _ = prepared(job.keys)
     source = data.found["train"]
     assert isinstance(source, FileSource)
     files = source.indices[torch.randperm(len(source.indices))].numpy()
-    return Done(len(files), len(files) / fetch_rate(source, files, job.requests, seconds))
+    return Done(len(files), len(files) / fetch_rate(source, files, job.requests, ALONE))
 
 
-def _epoch(way: str, job: Job, seconds: float) -> Done:
-    """Takes batches until the epoch or the time is over: those after the first or, of shards, all, with the copying."""
-    ahead = 0 if way == "shards" else PREFETCH * job.workers
-    images = 0
-    with closing(WAYS[way](job)) as batches:
-        began = time.perf_counter()
-        for number, pixels in enumerate(batches, 1):
-            images += len(pixels)
-            if number == ahead:
-                images, began = 0, time.perf_counter()
-            elif number > ahead > 0 and time.perf_counter() - began >= seconds:
-                break
-        return Done(images, time.perf_counter() - began)
+def _epoch(way: "Way", job: Job) -> Done:
+    """Takes all batches."""
+    start = Start(job.workers)
+    with closing(way(job, start)) as batches:
+        images = sum(map(len, batches))
+        return Done(images, start.passed)
 
 
-def _ours(job: Job, *more: str) -> Batches:
-    return _taken(build_data(configure([*job.keys, *more])))
+def _ours(job: Job, start: Start) -> Batches:
+    data, _ = prepared(job.keys)
+    start.now()
+    yield from _taken(data)
 
 
 def _taken(data: ImageData) -> Batches:
-    data.prepare_data()
-    data.setup()
     for pixels, _ in data.batches("train", data.batch_size, shuffle=True):
         yield pixels
 
 
-def _shards(job: Job) -> Batches:
+def _shards(job: Job, start: Start) -> Batches:
     shards = f"loader.shards={job.root}/{FOLDERS['shards']}"
-    return _ours(job, "loader=packed", shards, f"loader.directory={job.scratch}")
+    start.now()  # before the shards are copied
+    data, _ = prepared([*job.keys, "loader=packed", shards, f"loader.directory={job.scratch}"])
+    yield from _taken(data)
 
 
-def _litdata(job: Job) -> Batches:
+def _litdata(job: Job, start: Start) -> Batches:
     """As its documentation has it."""
     from litdata import StreamingDataLoader, StreamingDataset
     from litdata.streaming import downloader
@@ -140,7 +158,9 @@ def _litdata(job: Job) -> Batches:
         storage_options={"endpoint_url": job.endpoint},
         transform=partial(_small, job.side),
     )
-    loader = StreamingDataLoader(dataset, batch_size=job.batch_size, num_workers=job.workers, prefetch_factor=PREFETCH)
+    loader = StreamingDataLoader(
+        dataset, batch_size=job.batch_size, num_workers=job.workers, prefetch_factor=PREFETCH, worker_init_fn=start
+    )
     for batch in loader:
         yield batch["image"]
 
@@ -149,11 +169,17 @@ def _small(side: int, sample: dict[str, Any]) -> dict[str, Any]:
     return sample | {"image": resize(sample["image"], [side, side], antialias=True)}
 
 
-def _torchvision(job: Job, *, one_by_one: bool = False) -> Batches:
+def _torchvision(job: Job, start: Start, *, one_by_one: bool = False) -> Batches:
     """A DataLoader whose workers fetch objects themselves."""
     photos = Downloads(job, 1 if one_by_one else max(1, job.requests // job.workers))
     yield from DataLoader(
-        photos, job.batch_size, shuffle=True, num_workers=job.workers, prefetch_factor=PREFETCH, drop_last=True
+        photos,
+        job.batch_size,
+        shuffle=True,
+        num_workers=job.workers,
+        prefetch_factor=PREFETCH,
+        drop_last=True,
+        worker_init_fn=start,
     )
 
 
@@ -186,7 +212,8 @@ class Downloads(Dataset[Tensor]):
         return pixels
 
 
-WAYS: dict[str, Callable[[Job], Batches]] = {
+Way = Callable[[Job, Start], Batches]
+WAYS: dict[str, Way] = {
     "litdata": _litdata,
     "torchvision": _torchvision,
     "one_by_one": partial(_torchvision, one_by_one=True),

@@ -27,7 +27,6 @@ FOLDERS = dict.fromkeys(COLUMNS, "photos") | {"litdata": "chunks", "shards": "sh
 CHUNKS_EACH = 4  # of LitData's, for each worker, so that all have as much to do
 CHUNK_BYTES = 64 << 20  # LitData's own at most
 PREFETCH = 2  # batches for each worker
-QUICK, FULL = 1.0, 5.0  # seconds of an epoch that are timed, at most
 
 
 def declare(cfg: DictConfig) -> Suite:
@@ -35,17 +34,12 @@ def declare(cfg: DictConfig) -> Suite:
     if cfg.data.form != "photos":
         raise ConfigError("suite=storage measures photos; leave data=... out, or give data=image_folder data.root=DIR")
     asked = cfg.suite
-    ahead = asked.workers * PREFETCH * cfg.data.batch_size
-    if asked.photos < 2 * ahead:
+    if asked.photos < (least := asked.workers * PREFETCH * cfg.data.batch_size):
         raise ConfigError(
-            f"suite.photos={asked.photos} is less than twice the {ahead} photos that workers fetch ahead; give "
-            f"{2 * ahead} or more, a smaller data.batch_size or fewer suite.workers"
+            f"suite.photos={asked.photos} is less than the {least} photos that workers fetch ahead; give {least} or "
+            "more, a smaller data.batch_size or fewer suite.workers"
         )
-    options = {
-        "workers": asked.workers,
-        "requests": asked.requests,
-        "seconds": cfg.turn_seconds or (QUICK if cfg.quick else FULL),
-    }
+    options = {"workers": asked.workers, "requests": asked.requests}
     cells: list[Cell] = []
     for latency in asked.latencies or ((20,) if cfg.quick else (0, 20, 100)):
         ways = {
@@ -57,18 +51,18 @@ def declare(cfg: DictConfig) -> Suite:
         name="storage",
         title="Photos from storage",
         about="SeaweedFS serves the photos from the loopback; each request waits for the row's milliseconds (0: "
-        "nothing lies between). Each way takes shuffled batches of whole photos, resized to squares, of an epoch of "
-        "which nothing is on the disk yet, with as many workers, batches ahead and requests at once, but that LitData "
-        "fetches whole chunks instead. The clock starts after the batches that workers have ahead. LitData is its "
-        "StreamingDataset over JPEGs in chunks, with its own decoder; torchvision decodes what obstore fetches, all of "
-        "a batch at once or, one by one, one after the other in each worker. Strobe, files reads the same objects with "
-        "engine=litdata loader=native, and may decode a photo at a smaller size (DCT scaling). Strobe, shards has "
-        "photos that were decoded and resized before, which is another task; its time includes listing the photos and "
-        "copying all shards. Storage alone fetches the same objects, and nobody decodes them.",
+        "nothing lies between). Each way takes a whole epoch of shuffled batches of whole photos, resized to squares; "
+        "nothing is on the disk yet. All have as many workers, batches ahead and requests at once, but LitData "
+        "fetches whole chunks instead. The clock starts when all workers live, and none of them has fetched anything. "
+        "LitData is its StreamingDataset over JPEGs in chunks, with its own decoder; torchvision decodes what obstore "
+        "fetches, all of a batch at once or, one by one, one after the other in each worker. Strobe, files reads the "
+        "same objects with engine=litdata loader=native, and may decode a photo at a smaller size (DCT scaling). "
+        "Strobe, shards has photos that were decoded and resized before, which is another task; its time includes "
+        "listing the photos and copying all shards. Storage alone fetches the same objects, and nobody decodes them.",
         cells=cells,
         tables=[Table("storage", "Photos from storage", rows="ms")],
-        quick=Plan(rounds=1, turn=QUICK, budget=40),
-        full=Plan(rounds=7, turn=FULL, budget=1500),
+        quick=Plan(rounds=1, turn=1.0, budget=60),
+        full=Plan(rounds=7, turn=1.0, budget=1500),
         find=_find,
         conclude=conclude,
         varies={
