@@ -51,10 +51,11 @@ def metrics_of(module: Any) -> list[Any]:
 
 
 def kinds(trainer: Any) -> dict[str, str]:
-    """``metric``, ``logger`` or ``module`` for each name that is not a callback's."""
+    """``metric``, ``logger``, ``module`` or ``checkpoint``, by name; any other name is a callback's."""
     module = trainer.lightning_module
     found = {type(metric).__name__: "metric" for metric in metrics_of(module)}
-    return found | {type(logger).__name__: "logger" for logger in trainer.loggers} | {type(module).__name__: "module"}
+    found |= {type(logger).__name__: "logger" for logger in trainer.loggers} | {type(module).__name__: "module"}
+    return found | dict.fromkeys(checkpoint_names(trainer), "checkpoint")
 
 
 def checkpoint_names(trainer: Any) -> set[str]:

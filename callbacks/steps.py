@@ -191,7 +191,7 @@ class ProgressBar(RichProgressBar):
     A `strobe.callbacks.StepRecorder` beside it measures them.
     """
 
-    _began, _first = 0.0, 0  # of this `fit`: monotonic seconds, and the first step
+    _began, _first = math.inf, 0  # when this `fit`'s first step, which takes longer, had ended; its number
 
     def get_metrics(self, trainer: Trainer, pl_module: LightningModule) -> dict[str, Any]:
         """The figures after the bar's counts."""
@@ -202,15 +202,21 @@ class ProgressBar(RichProgressBar):
             shown |= {"images/s": f"{live[0]:,.0f}", "waiting": f"{live[1]:.0%}"}
         done = trainer.fit_loop.epoch_loop.batch_progress.total.ready - self._first
         passed = time.monotonic() - self._began
-        left = min(seconds_left(trainer), passed * steps_left(trainer) / done) if done else math.inf
+        left = min(seconds_left(trainer), passed * steps_left(trainer) / done) if done > 0 else math.inf
         if 0 < left < math.inf:
             shown["left"] = str(timedelta(seconds=round(left)))
         return shown
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Look at the clock."""
+        """Forget the `fit` before."""
         super().on_train_start(trainer, pl_module)
-        self._began, self._first = time.monotonic(), trainer.fit_loop.epoch_loop.batch_progress.total.ready
+        self._began = math.inf
+
+    def on_train_batch_end(self, trainer: Trainer, *given: Any) -> None:
+        """Look at the clock after the first step."""
+        if self._began == math.inf:
+            self._began, self._first = time.monotonic(), trainer.fit_loop.epoch_loop.batch_progress.total.ready
+        super().on_train_batch_end(trainer, *given)
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
         """All columns if the terminal is wide; else those that leave the figures room on the same line."""

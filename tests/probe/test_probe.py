@@ -23,8 +23,9 @@ from strobe.measure.timing import Meter, Rate
 from strobe.measure.untouched import untouched
 from strobe.probe.asked import MODEL, Asked
 from strobe.probe.loader import MOST_KINDS, Kind, loading_parts, measure_loader, staying
-from strobe.probe.model import ALONE, Again, Standing, measure_model
+from strobe.probe.model import ALONE, Again, Standing, end_threads, measure_model
 from support.fitting import Model, trainer_with
+from support.processes import wait_for
 
 CPU = torch.device("cpu")
 IMAGES = TensorDataset(torch.arange(40.0).view(10, 4), torch.arange(10))
@@ -228,6 +229,26 @@ def test_models_that_take_turns_each_have_the_kernels_that_they_were_made_with()
             side.close()
     assert [seen.pop(model) for model in models.values()] == [{digits} for digits in models]
     assert torch.get_float32_matmul_precision() == "highest"
+
+
+def test_models_that_take_turns_leave_each_other_no_threads_that_wait() -> None:
+    """While there are more of them than cores, OpenMP lets each sleep as soon as it has nothing to do."""
+
+    def threads() -> int:
+        return len(list(Path("/proc/self/task").iterdir()))
+
+    batch = torch.rand(100_000, 4), torch.zeros(8)
+    with untouched(2):
+        end_threads()
+        before = threads()
+        batch[0].sin()
+        assert wait_for(lambda: threads() == before + 1)
+        side = Standing(Model, lambda: trainer_with(**ALONE), batch, data=LightningDataModule()).start()
+        assert wait_for(lambda: threads() == before + 1)  # that of the model alone
+        batch[0].sin()
+        side.turn(0.0)
+        assert wait_for(lambda: threads() == before + 1)
+        side.close()
 
 
 @pytest.mark.parametrize(("device", "together"), [("cpu", 1), ("meta", 8)])

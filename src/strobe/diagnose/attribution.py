@@ -107,8 +107,8 @@ def hooks(record: Record) -> list[Hook]:
             continue
         kind, title = str(entry.get("kind")), re.sub(r" \d+$", "", name)
         mean, longest, calls = (max(0.0, as_number(entry.get(key)) or 0.0) for key in ("mean", "longest", "calls"))
-        # What ``checkpoint`` configures, not a user's own callback with such a name.
-        saves = title in ("Checkpoints", "ModelCheckpoint") and name not in added
+        # Earlier records do not tell; there, not a user's own callback with such a name.
+        saves = kind == "checkpoint" or (title in ("Checkpoints", "ModelCheckpoint") and name not in added)
         cause = "logging" if kind == "logger" else "checkpoint" if saves else "callback"
         found[cause, title].append((name, kind, [mean, longest or mean, calls]))
     merged = []

@@ -1,6 +1,7 @@
 """The model's ceiling: Lightning's own loop over one batch that is already on the device."""
 
 import copy
+import ctypes
 import threading
 import time
 from collections import deque
@@ -153,6 +154,7 @@ class Standing:
 
     def start(self) -> Self:
         """Train until it is warm; raises what training raises, which ends it."""
+        end_threads()
         self._thread.start()
         try:
             self.step = self._answer().seconds
@@ -164,6 +166,7 @@ class Standing:
     def turn(self, seconds: float) -> Block:
         """Train for so many seconds, at least a step; raises what training raises."""
         self._choose_kernels()
+        end_threads()
         self._told.put(seconds)
         return self._answer()
 
@@ -195,6 +198,7 @@ class Standing:
         if not self._window.add(images):
             return False
         assert self._window.block is not None
+        end_threads()
         self._answers.put(self._window.block)
         if (seconds := self._told.get()) is None:
             return True
@@ -202,6 +206,17 @@ class Standing:
         cold = int(self.step < LONG or self._clock is not time.perf_counter)
         self._window = Window(seconds, warmup=cold, multiple=self._multiple, least=self._multiple, clock=self._clock)
         return False
+
+
+def end_threads() -> None:
+    """End the threads that operators of this thread have used; the next one starts new ones.
+
+    OpenMP keeps them for each thread that runs operators. GCC's, while there are more of all together than cores, lets
+    one that waits sleep at once, and small operators take several times as long (``GOMP_SPINCOUNT`` in its manual).
+    """
+    openmp = ctypes.CDLL(torch._C.__file__)  # and what it is linked with
+    if pause := getattr(openmp, "omp_pause_resource_all", None):  # since OpenMP 5.0
+        pause(1)  # omp_pause_soft
 
 
 class _Excluding(Protocol):

@@ -45,16 +45,19 @@ def logging(record: Record, step: Step) -> list[Finding]:
 def checkpoint(record: Record, step: Step) -> list[Finding]:
     """Checkpoints within an epoch that take a notable share of the step: save less often."""
     found, updates = [], _updates(record)
-    now, epoch = record.whole(SAVE_EVERY), record.number("batches_per_epoch")
+    epoch, added = record.number("batches_per_epoch"), added_callbacks(record)
     for hook in _notable(record, step, "checkpoint"):
+        keys = [f"callbacks.{added[name]}.every_n_train_steps" for name in hook.names if name in added]
+        key = keys[0] if keys else SAVE_EVERY
+        now = record.whole(key)
         seldom, saved, overrides = _seldom_enough(record, hook, step), hook.mean, tuple[str, ...]()
         if not now:
             advice = "Save less often, or to a faster disk."
         elif seldom is None or (epoch is not None and seldom >= epoch * updates):
-            overrides, advice = (f"{SAVE_EVERY}=null",), "Save after each epoch only."
+            overrides, advice = (f"{key}=null",), "Save after each epoch only."
         else:
             every = max(seldom, now)
-            overrides, (saved, often) = (f"{SAVE_EVERY}={every}",), _less_often(record, hook, step, every)
+            overrides, (saved, often) = (f"{key}={every}",), _less_often(record, hook, step, every)
             advice = f"Save {often}"
         found.append(_finding(record, hook, step, saved, overrides=overrides, advice=advice))
     return found
