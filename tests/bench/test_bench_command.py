@@ -215,6 +215,7 @@ SMALL = {  # a few cells of each suite
     "loading": ("suite.loaders=[skimage,native]", "suite.batch_sizes=[2]", "suite.tables=[load]", *TILES[:2]),
     "overhead": ("data.batch_size=4", NETWORK),
     "profiling": ("suite.tables=[spans]", *TILES),
+    "storage": ("suite.ways=[raw]", "suite.latencies=[0]", "suite.photos=16", "data.batch_size=1"),
     "training": ("suite.batch_size=4", "suite.large_batch=8", "suite.workers=1", NETWORK),
     "workers": ("suite.stages=[normalise]", "suite.workers=[1]", "suite.pipelines=[torch,strobe]"),
 }

@@ -87,6 +87,10 @@ MISTAKES = {
         ("data=cifar10", "takes a photo or noise, and data has array; leave data out"),
         *((given, rf"^{given} .*suite=convolution") for given in ("threads=2", "data.batch_size=8", "loader=native")),
     ],
+    "storage": [
+        ("data=cifar10", r"suite=storage measures photos; leave data=\.\.\. out"),
+        ("suite.photos=255", r"suite\.photos=255 is less than the 256 photos.*give 256 or more"),
+    ],
     "training": [
         *((f"suite.{key}", f"{key} is out of range") for key in ("workers=0", "large_batch=1", "batch_size=1")),
         ("suite.devices=[gpu]", r"suite\.devices=\['gpu'\]: there is no NVIDIA GPU.*suite\.devices=\[cpu\]"),

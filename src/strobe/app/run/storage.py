@@ -44,9 +44,9 @@ def measure_storage(
     try:
         alone = [_timed(source, files[place : place + 1]) for place in range(min(ALONE, len(files)))]
         return {
-            "rate": _rate(source, files, at_once, seconds),
+            "rate": fetch_rate(source, files, at_once, seconds),
             "at_once": at_once,
-            "more": _rate(source, files[::-1], more, seconds),
+            "more": fetch_rate(source, files[::-1], more, seconds),
             "alone_seconds": statistics.median(alone[1:] or alone),
             "object_bytes": float(source.objects.sizes[files].mean()),
             **_epochs(rows, cached=storage.cache is not None),
@@ -63,8 +63,8 @@ def _timed(source: FileSource, files: NDArray[np.int64]) -> float:
     return time.monotonic() - began
 
 
-def _rate(source: FileSource, files: NDArray[np.int64], at_once: int, seconds: float) -> float:
-    """Images/s with so many requests under way."""
+def fetch_rate(source: FileSource, files: NDArray[np.int64], at_once: int, seconds: float) -> float:
+    """Images/s, undecoded and without the cache, with so many requests under way; ``files`` (N,) in turn."""
     assert source.objects is not None
     storage = copy(source.objects.storage)
     storage.requests, storage._open = at_once, None

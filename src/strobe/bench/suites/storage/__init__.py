@@ -1,0 +1,1 @@
+"""Loaders of photos from object storage beside each other, at several latencies."""
