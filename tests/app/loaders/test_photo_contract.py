@@ -3,8 +3,11 @@
 At the end, what is each backend's own.
 """
 
+import os
 import sys
+import tempfile
 import warnings
+from io import BytesIO
 from pathlib import Path
 
 import numpy as np
@@ -243,6 +246,16 @@ def test_pillow_reads_no_format_that_runs_programs(tmp_path: Path) -> None:
     photograph(8, 8).save(path, "EPS")
     with pytest.raises(DataError, match=r"photo\.jpg cannot be read as a photo"):
         made("pil", photo_source([str(path)], CropPolicy("resize", 8)), tmp_path)[0]
+
+
+def test_a_photo_that_ffmpeg_cannot_decode_leaves_no_log_behind() -> None:
+    content, loader = BytesIO(), spdl.SpdlLoader(scale="device")
+    photograph(64, 64).save(content, "JPEG")
+    whole = content.getvalue()
+    for place in range(20, len(whole), 7):
+        damaged = whole[:place] + bytes([255 - whole[place]]) + whole[place + 1 :]
+        loader.decode(damaged, lambda *_: (0, 0, 64, 64), 64)
+    assert not list(Path(tempfile.gettempdir()).glob(f"*.log.*.{os.getpid()}"))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Photos by FFmpeg, through SPDL's ``spdl.io`` (https://github.com/facebookresearch/spdl)."""
 
+import os
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -71,7 +72,9 @@ def _filters(tall: int, wide: int, box: Box, size: int) -> str:
 
 @cache
 def _library() -> ModuleType:
-    """``spdl.io``, with FFmpeg's libraries loaded."""
+    """``spdl.io``, with FFmpeg's libraries loaded; no log is left behind of photos that FFmpeg cannot decode."""
+    for flag, value in {"GLOG_logtostderr": "1", "GLOG_minloglevel": "3"}.items():  # which it reads when it is loaded
+        os.environ.setdefault(flag, value)
     try:
         import spdl.io
         from spdl.io.utils import set_ffmpeg_log_level
