@@ -73,7 +73,7 @@ class Start:
     @property
     def passed(self) -> float:
         """Seconds since then."""
-        return time.monotonic() - self._at.value
+        return time.monotonic() - float(self._at.value)
 
 
 @contextmanager
