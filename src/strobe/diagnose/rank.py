@@ -315,7 +315,7 @@ def _limit(record: Record, step: Step | None, finding: Finding) -> str:
         return "loader and model share the cores" if shared else ""
     if free < within:
         return f"training also waits for a core for {percent(1 - free)} of its time"
-    return f"{percent(1 - within)} of training lies between steps" if within < 1 else ""
+    return f"{percent(1 - within)} of training lies between steps" if 1 - within >= NOTABLE else ""
 
 
 def _as_much(findings: Sequence[Finding]) -> str:

@@ -219,7 +219,7 @@ def _alternatives(record: Record) -> list[Part]:
             name = named(" ".join(entry.overrides), "code")
             rate = Text(figure(entry.rate.median), small=[interval(entry.rate.low, entry.rate.high)])
             rows.append((name, rate, told, _advised(record, step, entry, gain)))
-    heads = ("Also measured", f"#{unit_of(record).capitalize()} alone", "Against today", "Advised")
+    heads = ("Also measured", f"#{unit_of(record).capitalize()} alone", "Compared with this run's", "Advised")
     return [Table(heads, rows, stacked=True)] if rows else []
 
 
