@@ -7,7 +7,7 @@ from dataclasses import replace
 from strobe.diagnose.candidates import WORKERS
 from strobe.diagnose.predict import Step, without_waiting
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import worker_limit, workers_in_vain
+from strobe.diagnose.symptoms import untried_workers, worker_limit, workers_in_vain
 from strobe.overrides import split
 from strobe.records.run import Record
 
@@ -62,7 +62,7 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
         limit = worker_limit(record, step)
         more = limit and limit.workers >= MORE * max(1, step.workers) and workers_in_vain(record, step) is None
         if limit and more and not overrides and record.has(WORKERS):
-            advice, overrides = f"Load in {limit.workers} workers (not measured).", (f"{WORKERS}={limit.workers}",)
+            advice, overrides = untried_workers(record, limit.workers), (f"{WORKERS}={limit.workers}",)
         predicted = without_waiting(step) if overrides else predicted
     if overrides:
         advice += f" Write {' and '.join(calls(overrides))}."

@@ -14,6 +14,7 @@ from strobe.diagnose.symptoms import (
     crowded,
     restarts,
     steady_waiting,
+    untried_workers,
     usual_wait,
     worker_limit,
     workers_in_vain,
@@ -158,7 +159,7 @@ def _more_workers(record: Record, step: Step) -> _Remedy | None:
     count = min(limit.workers, max(step.workers + 1, math.ceil(1.1 / (one * step.compute))))
     guess = Figure(math.sqrt(now * one * count), now, one * count)
     predicted = with_loader(step, guess, workers=count, cpu=step.loader_cpu)
-    return predicted, (f"{WORKERS}={count}",), f"Load in {counted(count, 'worker')} (not measured)."
+    return predicted, (f"{WORKERS}={count}",), untried_workers(record, count)
 
 
 def _prefetch(record: Record, step: Step) -> _Remedy | None:
