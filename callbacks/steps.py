@@ -18,6 +18,7 @@ from .threads import Threads
 from .waits import Waits
 
 ROOMY, WIDE = 120, 150  # columns of a terminal
+SHORTEST, FIGURES = 8, 70  # columns of the bar, and of all else on its line
 _log = logging.getLogger(__name__)
 
 
@@ -217,9 +218,16 @@ class ProgressBar(RichProgressBar):
         super().on_train_batch_end(trainer, *given)
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
-        """All columns if the terminal is wide; else those that leave the figures room on the same line."""
-        wide = self._console is None or self._console.width >= WIDE
-        return [one for one in super().configure_columns(trainer) if wide or type(one).__name__ not in SPARE]
+        """All columns if the terminal is wide; else those that leave the figures room on the same line.
+
+        And the two characters of ^C, which would begin a line of their own: the bar would be there twice.
+        """
+        width = WIDE if self._console is None else self._console.width
+        found = [one for one in super().configure_columns(trainer) if width >= WIDE or type(one).__name__ not in SPARE]
+        for one in found:
+            if hasattr(one, "bar_width"):
+                one.bar_width = min(one.bar_width, max(SHORTEST, width - FIGURES))
+        return found
 
     def _get_train_description(self, current_epoch: int) -> str:
         text: str = super()._get_train_description(current_epoch)

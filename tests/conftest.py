@@ -1,6 +1,7 @@
 """Shared by all tests: tiles, runs of the application, and that no test leaves something to the next."""
 
 import gc
+import multiprocessing.forkserver
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import torch
 from filelock import FileLock
 from hydra.core.hydra_config import HydraConfig
 
+from strobe.app.build import PRELOAD
 from strobe.app.data.synthetic import generate
 from strobe.app.needed import is_missing as missing
 from strobe.app.storage.serving import CREDENTIALS, serving
@@ -33,8 +35,13 @@ _shared: dict[Path, dict[str, tuple[int, int]]] = {}  # what the folders that te
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Take signals as in a terminal, whatever this was started from: children of a process inherit what it ignores."""
+    """Take signals as in a terminal, whatever this was started from: children of a process inherit what it ignores.
+
+    The server of fresh processes has imported what any of them needs, whichever test comes first and begins it.
+    """
     os.environ[MARK] = str(os.getpid())
+    preload = multiprocessing.forkserver.set_forkserver_preload
+    multiprocessing.forkserver.set_forkserver_preload = lambda names: preload([PRELOAD])
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: the tests go on, and their children take it

@@ -68,7 +68,7 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
         quieten_kineto()
         import lightning
 
-        from strobe.app.build.instantiate import build_data
+        from strobe.app.build.instantiate import set_up_data
         from strobe.app.build.trainer import lone_trainer
         from strobe.app.run.ceilings import Ceilings
         from strobe.app.run.forecast import BEGINNING
@@ -78,9 +78,7 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
 
         quieten()
         lightning.seed_everything(cfg.seed, workers=True, verbose=False)
-        data = build_data(cfg)
-        data.prepare_data()
-        data.setup()
+        data = set_up_data(cfg)
         trainer = lone_trainer(cfg)
     # Outside that block Lightning does not see Hydra, and starts the other ranks by this command as it was given.
     if trainer.world_size > 1 and trainer.strategy.launcher:

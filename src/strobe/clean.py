@@ -21,7 +21,7 @@ from strobe.present.format import counted, size
 from strobe.process.launch import parser_of, start
 from strobe.process.locks import alone_in
 from strobe.records.files import BEGUN, statuses
-from strobe.records.places import ATTACHED, OUTPUTS, TUNED
+from strobe.records.places import ATTACHED, OUTPUT, OUTPUTS, TUNED
 
 KINDS = {  # by the file that holds the record, and keys that only this program writes together
     "sweep.json": ("sweep", {"schema", "cells", "repeats"}),
@@ -111,7 +111,7 @@ def _holds_more(folder: Path, kind: str, record: Mapping[str, Any]) -> bool:
     if (folder / ".git").exists() or Path.cwd().is_relative_to(folder.resolve()):
         return True
     if record.get("script"):
-        own = LEFT_BESIDE.get(kind, set()) | ({"output.txt"} if record.get("ceilings") else set())  # of a probe
+        own = LEFT_BESIDE.get(kind, set()) | ({OUTPUT} if record.get("ceilings") else set())  # of a probe
         measured = (one for name in MEASURED if kind == "search" for one in folder.glob(f"{name}/*"))
         if not {path.name for path in folder.iterdir()} <= own or not all(one.name.isdecimal() for one in measured):
             return True

@@ -1,4 +1,4 @@
-"""What lies between the steps of real training runs, and in whose row of steps.csv it is told."""
+"""What happens between the steps of real training runs, and which row of steps.csv records it."""
 
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ NAP = 0.25
 
 
 class Naps(Callback):
-    """Naps in the hooks that it is told."""
+    """Naps in the given hooks."""
 
     def __init__(self, clock: Standstill, *hooks: str) -> None:
         self.clock = clock
@@ -92,7 +92,7 @@ def test_what_follows_a_step_is_told_in_its_row(
     fit(recorder, Naps(standstill, *([] if hook == "save" else [hook])), checkpoint, max_epochs=2, **settings)
     owners = ("validation", "checkpoints", "between")
     slept = {name: [step for step, value in enumerate(seconds(recorder, name)) if value >= NAP] for name in owners}
-    if column is None:  # before what is told apart as validation
+    if column is None:  # this hook runs before validation is timed
         assert slept["validation"] == []
     else:
         assert slept[column] == steps

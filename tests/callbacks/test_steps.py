@@ -231,7 +231,9 @@ def test_a_terminal_that_is_not_wide_has_the_figures_on_one_line(
 ) -> None:
     bar = ProgressBar()
     bar._console = Console(width=width)
-    assert len(bar.configure_columns(trainer_with(recorder))) == columns
+    found = bar.configure_columns(trainer_with(recorder))
+    assert len(found) == columns
+    assert found[1].bar_width == (10 if width == 80 else 40)
 
 
 @pytest.mark.parametrize("late", [False, True])

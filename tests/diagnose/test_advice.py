@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from strobe.diagnose.promise import bound
 from strobe.diagnose.rank import diagnose
 from support.recorded import example, of
 
@@ -82,6 +83,38 @@ def test_loader_without_a_remedy_names_what_is_full() -> None:
     slower = {"overrides": ["loader=rasterio"], "side": "loader", "rate": 90.0, "interval": [89.0, 91.0]}
     record.summary["ceilings"]["alternatives"].append(slower)
     assert of("loader", record)[0].advice.startswith("No measured alternative loads faster")
+
+
+@pytest.mark.parametrize(
+    ("idle", "told"),
+    [
+        (None, "(not measured: they share the cores with training)."),
+        (0.6, "(not measured)."),
+        (0.2, "(not measured: the 20% of the cores that training leaves idle allow 1.2x at most)."),
+        (0.05, "No core is free for workers (5% are idle): measure whether "),
+    ],
+)
+def test_untried_workers_have_what_training_leaves_idle(idle: float | None, told: str) -> None:
+    record = example("loader", summary__ceilings__alternatives=[])
+    record.summary.update(machine={"idle": idle}, script="python train.py")
+    finding = next(one for one in diagnose(record) if one.cause == "loader")
+    assert told in finding.advice
+    assert bound(finding.as_dict()).startswith("With no waiting at all, training would be up to")
+
+
+def test_cores_that_workers_took_are_named_before_the_storage() -> None:
+    record = example("loader", summary__ceilings__alternatives=[], summary__environment__usable_cores=2)
+    record.summary.update(num_workers=2, threads=2, machine={"idle": 0.04})
+    record.summary["uneven"] = {"phase": "data_wait", "steps": 3, "extra_seconds": 1.0}
+    record.summary["ceilings"] |= {"loading": None, "cpu_seconds": {"loader": 2 / 280, "model": 0.013}}
+    finding = of("loader", record)[0]
+    assert "2 workers and 2 computing threads share 2 cores (4% idle)" in finding.evidence
+    assert finding.advice.startswith("Try fewer workers, or none")
+    assert "storage" not in finding.advice
+    assert "some samples" not in finding.evidence
+    assert "share 2 cores (4% idle)" in of("uneven_steps", record)[0].evidence
+    record.summary["machine"] = {"idle": 0.5}
+    assert "look at the storage" in of("loader", record)[0].advice
 
 
 @pytest.mark.parametrize("script", [None, "python train.py"])

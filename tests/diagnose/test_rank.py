@@ -9,7 +9,8 @@ import pytest
 from strobe.callbacks.columns import COLUMNS
 from strobe.diagnose.attribution import attribution
 from strobe.diagnose.predict import step_of
-from strobe.diagnose.rank import EXPLAINED, all_rules, diagnose, gain, verdict
+from strobe.diagnose.promise import gain
+from strobe.diagnose.rank import EXPLAINED, all_rules, diagnose, verdict
 from strobe.diagnose.symptoms import restarts
 from strobe.records.run import Record
 from strobe.records.steps import measure_steps
@@ -51,6 +52,18 @@ def test_what_a_cause_explains_is_not_listed_beside_it() -> None:
     assert causes(with_batches(example("loader"), 900.0)) == ["loader"]
     fewer_updates = with_batches(example("optimizer", summary__ceilings__alternatives=[]), 900.0)
     assert causes(fewer_updates) == ["small_batch", "optimizer"]  # each step pays for more than its update
+
+
+def test_waiting_for_bytes_is_not_waiting_for_a_core() -> None:
+    record, cause = recorded("slow-storage")
+    record.summary["machine"]["delayed"] = 0.4  # of the time, all of it in what training computes
+    wait = record.summary["step_seconds"]["data_wait"]
+    parts = {part.cause: part.seconds for part in attribution(record, step_of(record))}
+    assert parts[cause] == pytest.approx(wait)
+    assert causes(record)[:2] == [cause, "shared_machine"]
+    record.summary["ceilings"]["storage"]["rate"] *= 2  # the other half of the wait is for something else
+    parts = {part.cause: part.seconds for part in attribution(record, step_of(record))}
+    assert parts[cause] < wait
 
 
 def test_a_stronger_symptom_is_not_hidden_by_a_weaker_cause() -> None:

@@ -14,20 +14,20 @@ from strobe.app.run import after_training, ceilings
 from strobe.app.run.train import Run
 from strobe.diagnose.candidates import Candidate
 
-RANK = os.environ.get("LOCAL_RANK", "0")
-read, build_model, end = TileData.__getitem__, ceilings.build_model, Run.end
+RANK = os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0"))
+read, build_model, end = TileData._item, ceilings.build_model, Run.end
 
 
-def recorded(self: TileData, index: int) -> Batch:
+def recorded(self: TileData, index: int, content: bytes | None) -> Batch:
     with Path(os.environ["PROBE"], f"rank{RANK}.txt").open("a") as file:
         if file.tell() and int(os.environ.get("KILL", "-1")) == len(Path(file.name).read_text().split()):
             os.killpg(0, signal.SIGKILL)
         file.write(self.source.path(index) + "\n")
-    return read(self, index)
+    return read(self, index, content)
 
 
 def ended(self: Run, *given: Any) -> None:
-    TileData.__getitem__ = read
+    TileData._item = read
     end(self, *given)
 
 
@@ -37,7 +37,7 @@ def built(cfg: Any, data: Any) -> Any:
     return build_model(cfg, data)
 
 
-TileData.__getitem__ = recorded
+TileData._item = recorded
 Run.end, ceilings.build_model = ended, built
 after_training.candidates = lambda _: [
     Candidate("model", ("data.batch_size=8",)),

@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from strobe.app.storage.serving import free_ports
 from strobe.callbacks.tracefile import read_trace
 from strobe.records.run import read_summary
 from strobe.records.steps import read_rows
 from support.processes import begin, ended
 from support.runs import Train
+from support.stored import stored
 
 PROBE = Path(__file__).with_name("probe.py")
 LAUNCHERS = {"lightning": [], "torchrun": ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]}
@@ -82,6 +84,27 @@ def test_each_tile_is_read_once_one_record_is_written_and_ceilings_are_those_of_
     measured = [(one["side"], one["images_per_step"]) for one in ceilings["alternatives"]]
     assert measured == [("model", 2 * 6)]
     assert "Not measured with data.batch_size=8: model: rank 1: RuntimeError: out of memory" in output
+
+
+@pytest.mark.slow
+def test_two_nodes_train_from_storage_and_each_object_is_read_once(
+    storage: str, sample_root: Path, tmp_path: Path
+) -> None:
+    root = stored(storage, sample_root / "tiles" / "seed42-10", "nodes")
+    (port,) = free_ports(1)
+    launcher = ("-m", "torch.distributed.run", "--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}")
+    given = (*COMMON, "data=eurosat", f"data.root={root}", f"data.endpoint={storage}", "loader=tifffile")
+    given += ("engine=litdata", "trainer.devices=1", "trainer.num_nodes=2", "data.batch_size=4", "hydra.run.dir=run")
+    nodes = [
+        begin(*launcher, f"--node-rank={node}", str(PROBE), *given, cwd=tmp_path, PROBE=str(tmp_path))
+        for node in (0, 1)
+    ]
+    assert sum(ended(node).count("run completed") for node in nodes) == 1
+    first, second = read_by_rank(tmp_path)
+    tiles = (sample_root / "tiles" / "seed42-10").glob("*/*.tif")
+    assert sorted(first + second) == sorted(f"{root}/{path.parent.name}/{path.name}" for path in tiles)
+    assert abs(len(first) - len(second)) <= 3
+    assert read_summary(tmp_path / "run" / "summary.json")["world_size"] == 2
 
 
 @pytest.mark.slow

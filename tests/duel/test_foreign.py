@@ -9,19 +9,21 @@ from pathlib import Path
 
 import pytest
 
+from strobe.duel import foreign
 from strobe.duel.foreign import Foreign
 from strobe.duel.paired_trial import Defeat, duel
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure
-from support.duels import LOOP, TRAINER, files, said
+from support.duels import LOOP, TRAINER, become, files, said
 
 Start = Callable[..., Foreign]
 QUICK = ("--seconds", "0.1", "--quads", "4")
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a script, which is ended after the test."""
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Starts a script in a process that has imported torch and Lightning; it is ended after the test."""
+    monkeypatch.setattr(foreign, "_become", become)
     with ExitStack() as stack:
 
         def begin(text: str, *arguments: str) -> Foreign:
@@ -185,7 +187,8 @@ def test_nothing_of_the_script_runs_after_its_training(start: Start, tmp_path: P
     assert not (tmp_path / "saved").exists()
 
 
-def test_a_training_that_breaks_off_is_told(tmp_path: Path) -> None:
+def test_a_training_that_breaks_off_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(foreign, "_become", become)
     broken = LOOP.replace("time.sleep(pause)", "time.sleep(pause / (40 - epoch)); epoch += 1")
     with ExitStack() as stack:
         sides = []

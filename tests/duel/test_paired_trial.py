@@ -31,6 +31,9 @@ class Made:
     def __init__(self, machine: Machine, name: str, rate: float, *, step: float = 0.1, last: float = math.inf) -> None:
         self.machine, self.name, self.rate, self.step, self.last = machine, name, rate, step, last
 
+    def start(self) -> Block:
+        return Block(round(self.rate), 1.0, 1)
+
     def turn(self, seconds: float) -> Block | Failure:
         machine = self.machine
         if sum(name == self.name for name, _ in machine.turns) >= self.last:

@@ -4,8 +4,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from multiprocessing import Pipe, forkserver
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,6 @@ from strobe.process.fork import FreshProcess, last_said, members
 from support import standing
 from support.processes import living, wait_for
 from support.standing import SLEEP, start_a_group
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _a_server_of_its_own() -> Iterator[None]:
-    """One without torch; other modules' tests begin another one, which imports what they need once."""
-    yield
-    forkserver._forkserver._stop()
 
 
 class Interrupting:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -73,6 +74,23 @@ def test_one_that_came_elsewhere_is_heard() -> None:
         with pytest.raises(KeyboardInterrupt) as ended:
             time.sleep(60)
     assert exit_code(ended.value) == 143
+
+
+def test_whoever_looks_has_ended_when_the_block_ends() -> None:
+    """Python must not end before it: in a library of C++ it would abort the process."""
+    looking, looked = threading.Event(), list[bool]()
+
+    def look(number: int | None) -> int | None:
+        looking.set()
+        time.sleep(0.1)
+        looked.append(True)
+        return number
+
+    with requests() as asked:
+        asked.watch(lambda _: None, look)
+        assert looking.wait(30)
+    assert looked
+    assert "requests to end" not in [thread.name for thread in threading.enumerate()]
 
 
 # Its main thread never looks. A child of it holds the output open.

@@ -1,16 +1,22 @@
 """Scripts that train, as somebody else has written them; a duel's command in this process; made-up trainings."""
 
+import os
+import runpy
+import sys
 from collections.abc import Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
 from typing import Any, Self
 
 import pytest
 
+from strobe.duel import turning
 from strobe.duel.__main__ import main
-from strobe.duel.foreign import Foreign
+from strobe.duel.foreign import OUTPUT, Foreign
+from strobe.duel.program import Program
 from strobe.measure.timing import Block
-from strobe.process.fork import Failure
+from strobe.process.fork import Failure, print_into
 from support.refusals import ended
 
 # Whatever a script may have that writes, validates or ends training: ``train.py PACKAGE SECONDS``.
@@ -112,6 +118,20 @@ class Made:
     def turn(self, seconds: float) -> Block | Failure:
         images = round(1e6 * self.rate * self.random.gauss(1, 0.02))
         return Block(images, 1.0, 10) if self.rate else Failure("it ended")
+
+
+def become(pipe: Connection, program: Program, place: str, folder: str) -> None:
+    """In the place of ``foreign._become``: the program runs in this process, which has imported torch and Lightning.
+
+    What its training is taken over by, it imports anew.
+    """
+    print_into(Path(folder, OUTPUT))
+    os.chdir(place)
+    for name in ("lightning.pytorch", "pytorch_lightning", "strobe", "strobe.attach.watch"):
+        sys.modules.pop(name, None)
+    sys.path.insert(0, "")  # for the folder of the program
+    sys.argv = [turning.__file__, str(pipe.fileno()), folder, *program.words]
+    runpy.run_path(turning.__file__, run_name="__main__")
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str, begin: Any = Foreign) -> tuple[int, str]:

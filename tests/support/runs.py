@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import pytest
+from hydra._internal.hydra import Hydra
 
 from strobe.records.run import read_summary
 from support.interruptions import own_signals
@@ -68,7 +69,10 @@ def trained(directory: Path, *overrides: str, defaults: Sequence[str] = (), data
 
 
 def run_here(script: str, *arguments: str) -> tuple[int, str]:
-    """Run a script of the repository in this process: its exit code, and what it and its children say."""
+    """Run a script of the repository in this process: its exit code, and what it and its children say.
+
+    Hydra composes the configuration once, not also to learn its ``hydra.mode``, which only the command line gives here.
+    """
     with (
         own_signals(),
         pytest.MonkeyPatch.context() as patch,
@@ -76,6 +80,7 @@ def run_here(script: str, *arguments: str) -> tuple[int, str]:
         _into(output),
     ):
         patch.setattr(sys, "argv", [script, *arguments])
+        patch.setattr(Hydra, "get_mode", lambda *_, **__: None)
         code = 0
         root = logging.getLogger()
         handlers, level = root.handlers[:], root.level

@@ -15,6 +15,7 @@ from strobe.diagnose.rank import diagnose
 from strobe.errors import ConfigError, DataError
 from strobe.process.locks import alone_in
 from strobe.records.files import write_summary
+from strobe.records.places import TUNED
 from strobe.records.run import Record
 from strobe.tune import command
 from strobe.tune.dimensions import ALL, OWN
@@ -23,6 +24,7 @@ from strobe.tune.proposals import advice
 from strobe.tune.record import NAME, NOTHING, Tuning, begin
 from strobe.tune.script import Script
 from strobe.tune.search import BUDGET
+from strobe.tune.session import begun
 from strobe.tune.table import ending, first_losses, print_tuning, total, warning
 from support.landscape import Sided
 from support.pages import Page, of_class, words_of
@@ -256,7 +258,7 @@ def test_a_completed_search_is_not_written_over(tmp_path: Path) -> None:
     done.status = "completed"
     done.save()
     with pytest.raises(ConfigError, match="holds a search that is completed, or another one; give another folder"):
-        command._tuning(tuning_of(tmp_path), tmp_path)
+        begun(tuning_of(tmp_path), TUNED, "--out ", Console())
 
 
 def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path) -> None:
@@ -304,9 +306,9 @@ def test_a_search_that_another_process_is_at_is_left_alone(tmp_path: Path, monke
     folder = Path("strobe-tune", "day", "time-train")
     folder.mkdir(parents=True)
     tuning_of(folder).save()
-    assert command._tuning(tuning_of(tmp_path), None).folder == folder
+    assert begun(tuning_of(tmp_path), TUNED, None, Console()).folder == folder
     with alone_in(folder, "--out"):
-        assert command._tuning(tuning_of(tmp_path), None).folder == tmp_path
+        assert begun(tuning_of(tmp_path), TUNED, None, Console()).folder == tmp_path
 
 
 def test_workers_of_an_iterable_data_set_come_with_a_warning(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any, Self
 import pytest
 from rich.console import Console
 
-from strobe.app.tuning.trainee import Ready
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure
 from strobe.validation.aa_test import main, single, told
@@ -33,8 +32,8 @@ class Made:
     def __exit__(self, *_: object) -> None:
         Made.alive -= 1
 
-    def start(self) -> Ready | Failure:
-        return Failure("there is no data") if self.fails == "start" else Ready(0.1, 8)
+    def start(self) -> Block | Failure:
+        return Failure("there is no data") if self.fails == "start" else Block(8, 0.1, 1)
 
     def turn(self, seconds: float) -> Block | Failure:
         return Failure("it ended") if self.fails else Block(round(self.rate * self.random.gauss(1, 0.05)), 1.0, 10)

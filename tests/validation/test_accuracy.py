@@ -18,7 +18,7 @@ from strobe.bench.inputs import GENERATED_IMAGES
 from strobe.errors import DataError
 from strobe.overrides import applied
 from strobe.validation import accuracy as grid
-from strobe.validation import ledger
+from strobe.validation import ledger, lines
 from strobe.validation.accuracy_cells import Cell, cells
 from strobe.validation.ledger import Entry
 from support.composing import composed_data
@@ -47,10 +47,10 @@ def test_a_cell_is_a_configuration_that_can_run(name: str) -> None:
 def test_there_are_enough_cells_and_what_is_too_much_depends_on_the_machine() -> None:
     few, many = ({cell.name: cell.given for cell in cells(cores)} for cores in (2, 16))
     every = cells(cores=2)
-    assert len(few) == len(every) == len({(cell.given, cell.beside) for cell in every})
+    assert len(few) == len(every) == len({(cell.given, cell.beside, cell.line) for cell in every})
     controls = [cell for cell in NAMES.values() if cell.cause is None]
     injected = [cell for cell in NAMES.values() if cell.cause is not None and cell.half == "held_out"]
-    assert len(controls) == 20
+    assert len(controls) == 22
     fresh = [cell for cell in NAMES.values() if cell.half == "fresh"]
     assert Counter(cell.strength for cell in fresh) == {"mild": 7, "strong": 11, "": 4}
     assert Counter(cell.size for cell in fresh if cell.cause) == {"small": 9, "resnet18": 9}
@@ -232,3 +232,10 @@ def test_a_cell_from_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     grid.main()
     assert "slow-callback: first finding callback, right" in capsys.readouterr().out
     assert (tmp_path / "slow-callback-0" / "changed" / "summary.json").is_file()
+
+
+@pytest.mark.slow
+def test_a_cell_reads_its_tiles_from_storage_over_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "TILES", 10)
+    found = grid.run_cell(NAMES["narrow-5-far"], ["trainer.max_time={seconds:4}"], tmp_path / "cell", {})
+    assert (found.failure, found.found, found.half) == (None, "storage_bandwidth", "stored")

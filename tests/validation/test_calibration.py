@@ -10,7 +10,7 @@ import pytest
 
 from strobe.diagnose import predict
 from strobe.diagnose.predict import Calibration, calibrated
-from strobe.diagnose.rank import gain
+from strobe.diagnose.promise import gain
 from strobe.errors import DataError
 from strobe.measure.statistics import conformal, share
 from strobe.records.run import Figure

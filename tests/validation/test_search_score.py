@@ -6,8 +6,8 @@ import pytest
 
 from strobe.duel.paired_trial import Duel
 from strobe.measure.statistics import Estimate
-from strobe.overrides import applied, key_of
-from strobe.validation.search import GRIDS, Rated, grid, lines, parse, shuffled
+from strobe.overrides import key_of
+from strobe.validation.search import GRIDS, Rated, grid, lines, parse
 
 
 def estimate(median: float) -> Estimate:
@@ -38,12 +38,6 @@ def test_the_grid_holds_each_combination_once(data: str) -> None:
     assert len(cells) == len(list(itertools.product(*GRIDS[data].values())))
     assert cells[0] == tuple(itertools.chain.from_iterable(values[0] for values in GRIDS[data].values()))
     assert len({tuple(map(key_of, cell)) for cell in cells}) == 1
-
-
-def test_the_order_is_random_and_the_seeds() -> None:
-    cells = [applied(["data=sample"], cell) for cell in grid(GRIDS["sample"])]
-    assert shuffled(cells, 1) == shuffled(cells, 1) != shuffled(cells, 2)
-    assert sorted(shuffled(cells, 1)) == sorted(cells)
 
 
 def test_the_score_counts_trainings_and_takes_the_least_of_the_finals() -> None:

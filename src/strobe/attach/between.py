@@ -53,10 +53,10 @@ class Pauses:
 
         A checkpoint that watches a metric is saved when that has improved, which nobody knows: it is not counted.
         """
-        validations = _validations(trainer, batches, step)
+        number = validations(trainer, batches, step)
         kept = [one for one in self.checkpoints if one.save_top_k == -1 or (one.save_top_k and one.monitor is None)]
-        saves = sum(_saves(one, trainer, batches, step, validations) * (1 + (one.save_last is True)) for one in kept)
-        found = {VALIDATION: validations, CHECKPOINTS: saves}
+        saves = sum(_saves(one, trainer, batches, step, number) * (1 + (one.save_last is True)) for one in kept)
+        found = {VALIDATION: number, CHECKPOINTS: saves}
         return {name: often if often * self.most >= 1 else 0.0 for name, often in found.items()}
 
     def measure(self, trainer: Any, summary: dict[str, Any], seconds: float, scratch: str) -> tuple[Any, list[str]]:
@@ -131,8 +131,8 @@ def count_pauses(summary: dict[str, Any]) -> None:
     summary["overall_images_per_second"] *= before / (before + sum(added.values()))
 
 
-def _validations(trainer: Any, batches: float | None, step: float) -> float:
-    """Of a step, as Lightning's training loop decides."""
+def validations(trainer: Any, batches: float | None, step: float) -> float:
+    """How many there are in a step, of so many seconds, as Lightning's training loop decides; ``batches`` an epoch."""
     interval, epochs, every = _time_interval(trainer), trainer.check_val_every_n_epoch, trainer.val_check_batch
     if not trainer.enable_validation:
         return 0.0

@@ -24,14 +24,11 @@ JPEG = (".jpg", ".jpeg")
 
 def prepared(overrides: Sequence[str]) -> "tuple[ImageData, DictConfig]":
     """The data of a configuration of ``train.py``, found and split, with that configuration."""
-    from strobe.app.build.instantiate import build_data
+    from strobe.app.build.instantiate import set_up_data
     from strobe.app.config.compose import configure
 
     cfg = configure(overrides)
-    data = build_data(cfg)
-    data.prepare_data()
-    data.setup()
-    return data, cfg
+    return set_up_data(cfg), cfg
 
 
 def loader_keys(choice: str, packs: str) -> list[str]:

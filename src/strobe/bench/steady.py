@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check
 from strobe.app.config.compose import configure, require_endless
+from strobe.app.config.register import workers_beside
 from strobe.app.model.classifier import build_optimizer
 from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done
@@ -55,11 +56,10 @@ def ready(overrides: Sequence[str], *, plain: bool = False) -> DictConfig:
 
 def window_of(cfg: DictConfig, parts: Parts, seconds: float, **options: Any) -> Window:
     """A window on the trainer's device, with a warm-up that uses up the batches that workers had ready at first."""
-    ahead = cfg.engine.get("prefetch_factor")  # None: nothing is loaded while it trains
-    workers = 0 if ahead is None else cfg.engine.num_workers
+    workers = workers_beside(cfg.engine)
     return Window(
         seconds,
-        warmup=max(WARMUP_STEPS, workers * ((ahead or 0) + 1)),
+        warmup=max(WARMUP_STEPS, workers * (cfg.engine.prefetch_factor + 1) if workers else 0),
         multiple=max(1, workers),
         epoch=len(parts.data.datasets["train"]),
         clock=clock(parts.trainer.strategy.root_device),

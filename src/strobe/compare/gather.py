@@ -18,7 +18,7 @@ from strobe.compare.cells import (
 )
 from strobe.compare.runs import Trained, damaged_sweeps, find_runs, is_folder, is_sweep, tidy
 from strobe.compare.speeds import Speeds, knees
-from strobe.diagnose.attribution import TAKEN
+from strobe.diagnose.cores import TAKEN
 from strobe.errors import ConfigError, DataError
 from strobe.measure.gate import Case, rule
 from strobe.measure.statistics import together, unpaired

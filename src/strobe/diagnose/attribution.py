@@ -8,20 +8,19 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from strobe.callbacks.columns import OWNED
-from strobe.diagnose.fetching import storage_cause
+from strobe.diagnose.cores import IDLE, lack_of_cores, taken
+from strobe.diagnose.fetching import CAUSES as FETCHING
+from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.predict import NOTABLE, Step
-from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, cores_of_a_rank, crowded, enlarged, fitting_size, restarts
+from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, cores_of_a_rank, enlarged, fitting_size, restarts
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
-IDLE = 0.15  # of the cores' time: if less is idle, a phase may have waited for a core
-TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
 SLEEPING = 0.5  # cores: computing uses one; less means waiting for something
 AWAKE = 0.8  # of a phase: if it computes for less, it is idle for part of its time
 BESIDE = 0.2  # cores of this process's other threads: progress bars and log writers use less
 ALIKE = 2.0  # times the share that the other phases wait
 ALONE, SERIAL = 0.7, 0.5  # cores of the thread that trains at least; of a phase on that thread alone at least
-FAR = 3.0  # times as fast as training: a loader this fast alone is not what training waits for
 GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
 RISING = 0.85  # of all pairs of steps, in which the later one takes longer: by chance it is half of them
 FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
@@ -69,11 +68,16 @@ def attribution(record: Record, step: Step) -> list[Part]:
     """The parts of a step and of the time after it, which add up; the largest first."""
     total = step.total * step.images
     parts = [part for part in _parts(record, step) if part.seconds > 0]
-    excess = sum(part.seconds for part in parts) / total
-    stretched = 1 - taken(record)  # other processes stretch the whole step alike
-    parts = [replace(part, seconds=part.seconds * stretched / max(1.0, excess)) for part in parts]
-    if stretched < 1:
-        parts.append(Part("shared_machine", "", "other processes on these cores", total * (1 - stretched)))
+    excess = max(1.0, sum(part.seconds for part in parts) / total)
+    parts = [replace(part, seconds=part.seconds / excess) for part in parts]
+    if others := total * taken(record):  # they stretch all alike, but the time in which a step waits for bytes
+        fetching = min(for_bytes(record, step), total - others)
+        asleep = [min(part.seconds, fetching) if part.cause in FETCHING else 0.0 for part in parts]
+        own = 1 - others / (total - sum(asleep))
+        parts = [
+            replace(part, seconds=idle + own * (part.seconds - idle)) for part, idle in zip(parts, asleep, strict=True)
+        ]
+        parts.append(Part("shared_machine", "", "other processes on these cores", others))
     rest = max(0.0, total - sum(part.seconds for part in parts))
     parts.append(Part("computing", "", "computing", rest))
     return sorted((replace(part, share=part.seconds / total) for part in parts), key=lambda part: -part.seconds)
@@ -83,20 +87,6 @@ def aside(record: Record) -> dict[str, float]:
     """Seconds of each phase in which rank 0 waits for other ranks, or keeps them waiting; in a mean step."""
     both = [record.mapping("ranks", "first", kind) for kind in ("waits", "extra")]
     return {phase: sum(max(0.0, as_number(one.get(phase)) or 0.0) for one in both) for phase in ("data_wait", *PHASES)}
-
-
-def taken(record: Record, *part: str) -> float:
-    """The share of its time that training waited for cores used by others; 0 if that is small.
-
-    ``delayed`` counts the main thread only while it was ready to run: a sleeping thread loses nothing to others.
-    ``part`` of the record: ``ceilings`` for the time in which these were measured.
-    """
-    names = ("others", "stolen", "idle", "starved")
-    others, stolen, idle, starved = (record.number(*part, "machine", name) or 0.0 for name in names)
-    delayed = record.number(*part, "machine", "delayed")
-    if delayed is None:  # not every kernel reports it; then what others used while no core was idle
-        delayed = min(others + stolen, starved or 1.0) if idle <= IDLE else 0.0
-    return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
 
 
 def hooks(record: Record) -> list[Hook]:
@@ -273,14 +263,6 @@ def unused_cores(record: Record) -> float:
     sure = [ratio.median for ratio in tried if ratio.low > 1]
     work = sum(record.number("step_seconds", phase) or 0.0 for phase in COMPUTING)
     return work * (1 - 1 / max(sure, default=1.0))
-
-
-def lack_of_cores(record: Record, step: Step) -> bool:
-    """Whether training waits for its loader because cores are short, and not because loading takes long."""
-    idle = record.number("machine", "idle")
-    if step.loader is None or idle is None or idle > IDLE or taken(record):
-        return False
-    return crowded(record, step) and step.length > FAR / step.loader.median
 
 
 def uneven(record: Record, step: Step) -> tuple[str, float]:

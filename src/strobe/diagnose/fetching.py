@@ -9,6 +9,7 @@ from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.symptoms import steady_waiting
 from strobe.records.run import Record
 
+CAUSES = ("storage_latency", "storage_bandwidth", "too_few_requests", "cold_cache")
 MORE_REQUESTS = 4
 GAINS = 1.3  # times as many images/s: so much faster with more requests, and they are too few
 QUEUED = 3.0  # times as long as one object alone takes: they wait for each other, on the way
@@ -34,6 +35,12 @@ def storage_cause(record: Record, step: Step) -> str | None:
     if more < GAINS * rate and at_once / rate >= QUEUED * alone:
         return "storage_bandwidth"
     return "too_few_requests" if step.workers and more >= GAINS * rate else "storage_latency"
+
+
+def for_bytes(record: Record, step: Step) -> float:
+    """Seconds of a step in which it waits for the storage and not for a core: as long as fetching its images takes."""
+    rate = record.number("ceilings", "storage", "rate")
+    return step.images / rate if rate else 0.0
 
 
 def remedies(record: Record, step: Step) -> list[tuple[str, ...]]:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from strobe.diagnose.candidates import WORKERS
+from strobe.diagnose.cores import lost_cores, untried_workers
 from strobe.diagnose.predict import Step, without_waiting
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import untried_workers, worker_limit, workers_in_vain
+from strobe.diagnose.symptoms import worker_limit, workers_in_vain
 from strobe.overrides import split
 from strobe.records.run import Record
 
@@ -61,7 +62,7 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
     if finding.cause == "loader":
         limit = worker_limit(record, step)
         more = limit and limit.workers >= MORE * max(1, step.workers) and workers_in_vain(record, step) is None
-        if limit and more and not overrides and record.has(WORKERS):
+        if limit and more and not overrides and record.has(WORKERS) and not lost_cores(record, step):
             advice, overrides = untried_workers(record, limit.workers), (f"{WORKERS}={limit.workers}",)
         predicted = without_waiting(step) if overrides else predicted
     if overrides:

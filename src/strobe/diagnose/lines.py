@@ -20,6 +20,7 @@ PHASE_OF = {
     "small_batch": "forward",
     "launch_bound": "forward",
 }
+CALLED = {"data_wait": "the wait", "optimizer": "the update"} | PLACES
 
 
 def with_line(finding: Finding, record: Record) -> Finding:
@@ -30,8 +31,7 @@ def with_line(finding: Finding, record: Record) -> Finding:
     phase = PHASE_OF.get(finding.cause, finding.subject)
     if finding.cause == "nothing":
         phase = max(PHASES, key=lambda one: record.number("step_seconds", one) or 0.0)
-    place = {"data_wait": "the wait", "optimizer": "the update"} | PLACES
-    told = _mostly(record, phase if phase in PHASES else f"{OWNED}{phase}", place.get(phase, phase))
+    told = _mostly(record, phase if phase in PHASES else f"{OWNED}{phase}", CALLED.get(phase, phase))
     return replace(finding, evidence=f"{finding.evidence} {told}") if told else finding
 
 

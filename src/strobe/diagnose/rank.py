@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
-from strobe.diagnose.attribution import COMPUTING, attribution, growth, taken
+from strobe.diagnose.attribution import COMPUTING, attribution, growth
+from strobe.diagnose.cores import taken
+from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.lines import with_line
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
+from strobe.diagnose.promise import ENDANGERS, bound, gain, is_measured, span
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
     ACCUMULATE,
@@ -26,7 +29,6 @@ from strobe.diagnose.symptoms import (
     start_share,
     too_low,
 )
-from strobe.measure import WIDEST
 from strobe.overrides import applied, command_of, key_of, split
 from strobe.present.format import counted, duration, inside, percent
 from strobe.present.format import rate as figure
@@ -67,11 +69,10 @@ WHERE = ("hydra.run.", "hydra.sweep.")  # only moves a run's files
 # Time that the run itself lost, as its steps show: a cause, however uncertain the gain of a remedy.
 LOST = (
     "straggler",
-    *("loader", "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
+    *("loader", *FETCHING, "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "single_thread", "between"),
     *("upsampled", "swapping"),
-    *("storage_latency", "storage_bandwidth", "too_few_requests", "cold_cache"),
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "validation": "validation",
@@ -79,7 +80,6 @@ AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "between": "between",
 }
 UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # part of the other parts
-ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays less often
 MOST_UNCERTAIN = 3
 TIE = 0.15  # of the largest share: smaller differences vary from run to run
@@ -207,43 +207,15 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     if gained and is_measured(first.as_dict()):
         told = f": training would be {gained} as fast without"
         return f"{begin}{title}{told}.{end}"
-    if gained:
+    if most := f"Predicted: {' '.join(first.overrides)} -> {gained}" if gained else bound(first.as_dict()):
         why = f"; no more, because {why}" if (why := _limit(record, step_of(record), first)) else ""
-        told = f" Predicted: {' '.join(first.overrides)} -> {gained}{why}."
-        if not first.overrides:
-            told = f" Fixing this would make training {gained} as fast{why}."
+        told = f" {most}{why}."
     elif first.overrides:
-        told = f" Try {' '.join(first.overrides)}: its gain is too uncertain to predict."
+        told = f" Try {' '.join(first.overrides)}: its gain is too uncertain to predict, {span(first)} from "
+        told += f"{counted(record.count('steps', 'measured') or 0, 'step')}; a longer run or strobe tune tells."
     else:
         told = f" {first.advice}"
     return f"{begin}{title}{_ceilings(record)}.{told}{end}"
-
-
-def is_measured(finding: Mapping[str, Any]) -> bool:
-    """Whether the steps themselves show how long training would take without the cause, whatever the remedy."""
-    low = Record(dict(finding)).number("predicted_speedup", "low") or 0.0
-    return finding.get("cause") == "straggler" and low > 1
-
-
-def gain(finding: Mapping[str, Any]) -> str:
-    """The speed-up that a finding in a record promises: ``2.5x (2.3 to 2.6)``, or ``up to 1.4x`` without a remedy.
-
-    With ``90%: `` before the interval if its level is known. Empty if the interval includes 1 or spans more than a
-    factor of ``WIDEST``.
-    """
-    record = Record(dict(finding))
-    median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
-    if finding.get("cause") in ("shared_machine", *ENDANGERS):
-        return ""  # their cost in caches, and in threads that wait for each other, is unknown
-    if not finding.get("overrides") and not is_measured(finding):
-        lost = record.number("lost")  # which older records do not have
-        most = max(median, 1 / max(1e-3, 1 - lost)) if lost is not None else high
-        return f"up to {most:.{1 if most >= 1.5 else 2}f}x" if most >= WORTH else ""
-    if low <= 1 or high > WIDEST * low:
-        return ""
-    middle, least, most_of_all = (f"{end:.{1 if median >= 1.5 else 2}f}" for end in (median, low, high))
-    level = record.number("predicted_speedup", "level")
-    return f"{middle}x ({f'{percent(level)}: ' if level else ''}{least} to {most_of_all})"
 
 
 def command(record: Record, overrides: Sequence[str]) -> str:
@@ -302,7 +274,7 @@ def _limit(record: Record, step: Step | None, finding: Finding) -> str:
         return ""
     predicted, lost = finding.predicted_speedup.median, min(finding.lost, 0.99)
     free, within = 1 - taken(record), step.length / step.total
-    share = min(0.99, step.waiting if finding.cause == "loader" else lost / (free * within))
+    share = min(0.99, step.waiting if finding.cause in ("loader", *FETCHING) else lost / (free * within))
     promised = predicted if finding.overrides else max(predicted, 1 / (1 - lost))
     if (
         finding.cause not in LOST
@@ -348,7 +320,7 @@ def _with_uncertain(nothing: Finding, found: Sequence[Finding]) -> Finding:
     doubtful.sort(key=lambda one: -one.predicted_speedup.median)
     if not doubtful or nothing.title not in ("Nothing to fix", "No cause found"):
         return nothing
-    named = ", ".join(" ".join(one.overrides) for one in doubtful[:MOST_UNCERTAIN])
+    named = ", ".join(f"{' '.join(one.overrides)} ({span(one)})" for one in doubtful[:MOST_UNCERTAIN])
     title = "No certain gain" if nothing.title == "Nothing to fix" else nothing.title
     return replace(nothing, title=title, evidence=f"{nothing.evidence} Worth a try, with an uncertain gain: {named}.")
 

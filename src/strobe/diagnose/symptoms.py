@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.diagnose.predict import Step, step_of
-from strobe.present.format import counted
 from strobe.records.run import Record, as_number
 
 INTERVAL = "trainer.val_check_interval"
@@ -31,12 +30,6 @@ class WorkerLimit:
 
     workers: int
     by: str
-
-
-def untried_workers(record: Record, count: int) -> str:
-    """The advice to load with so many workers, which was not measured."""
-    shared = ": they share the cores with training" if record.text("accelerator") == "cpu" else ""
-    return f"Load with {counted(count, 'worker')} (not measured{shared})."
 
 
 def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> WorkerLimit | None:

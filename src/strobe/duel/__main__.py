@@ -29,7 +29,7 @@ from rich.table import Table
 
 from strobe.attach.entry import WANTED
 from strobe.callbacks.columns import PHASES
-from strobe.diagnose.attribution import TAKEN
+from strobe.diagnose.cores import TAKEN
 from strobe.duel.commits import WORKING_TREE, Repository
 from strobe.duel.foreign import TIMEOUT, Foreign
 from strobe.duel.paired_trial import FALSE, Defeat, Duel, duel

@@ -1,68 +1,21 @@
 """Two trainings that take turns: which one is faster, and how certain that is."""
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import Literal, Self
+from typing import Literal
 
+from strobe.duel.training import TakesTurns
 from strobe.measure.statistics import FALSE_ALARM, FEWEST, Estimate, is_over, looks, sequential
-from strobe.measure.timing import Block
-from strobe.process.fork import Failure, FreshProcess
+from strobe.process.fork import Failure
 
 STEPS = 2  # that fit into a turn of either side
 UNEVEN, LONGER, LONGEST = 1.5, 4.0, 5.0  # times a side's slowest turn, from where all are so much longer; seconds
 FALSE = 0.025  # of duels of equals that are to be told may find the one side faster, and as many the other
 
 Side = Literal["incumbent", "candidate"]
-
-
-class TakesTurns:
-    """A training in its own process, paused except in its turns; a context manager.
-
-    Args:
-        timeout: seconds allowed until it is warm, and in a turn beyond its own.
-    """
-
-    def __init__(self, timeout: float) -> None:
-        self.timeout = timeout
-        self._process: FreshProcess | None = None
-
-    @property
-    def session(self) -> int | None:
-        """The number of its processes' session; None before it is started, and when it has ended."""
-        return None if self._process is None else self._process.pid
-
-    def start(self) -> object:
-        """Train until it is warm, and stand still; a :class:`Failure` if it cannot."""
-        raise NotImplementedError
-
-    def turn(self, seconds: float) -> Block | Failure:
-        """Train for so many seconds, at least two timed steps, in a multiple of the workers."""
-        if self._process is None:
-            return Failure("its training has ended")
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended; the answer says how
-            self._process.pipe.send(seconds)
-        self._process.resume()
-        return self._answer(self._process, self.timeout + seconds)
-
-    def close(self) -> None:
-        """End it, with everything it has started. A second call does nothing."""
-        if self._process is not None:
-            self._process.close()
-            self._process = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
-        """The result of the turn, after which the process is paused."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -157,11 +110,13 @@ def duel(
     return Duel(ratio, rates["candidate"], rates["incumbent"])
 
 
-def alone(trainee: TakesTurns, *, turns: int = 6, seconds: float = 2.0) -> list[float] | Failure:
+def alone(training: TakesTurns, *, turns: int = 6, seconds: float = 2.0) -> list[float] | Failure:
     """Images/s of the turns of one training that has no memory beside another; machines drift meanwhile."""
+    if isinstance(started := training.start(), Failure):
+        return started
     rates = []
     for _ in range(turns):
-        turn = trainee.turn(seconds)
+        turn = training.turn(seconds)
         if isinstance(turn, Failure):
             return turn
         rates.append(turn.rate)

@@ -116,6 +116,10 @@ class Turns:
             self._pipe.send(sentence)
         os._exit(1)
 
+    def ended(self) -> NoReturn:
+        """Say that training did."""
+        self.fail(f"its training ended by itself after {self.trained} steps; remove what ends it")
+
     def _restart(self) -> None:
         self._steps = self._images = 0
         self._phases = {}
@@ -151,7 +155,7 @@ class Fits:
     def __call__(self, package: ModuleType) -> None:
         """Take over what a ``fit`` of its Trainers does."""
         takeover, turns, scratch = strobes("probe.takeover"), self._turns, self._scratch
-        taking = type("TakesTurns", (_TakesTurns, package.Callback), {})
+        taking = type("TakesTurns", (_TakenOver, package.Callback), {})
 
         def begin(trainer: Any) -> None:
             if trainer.world_size > 1:
@@ -163,41 +167,31 @@ class Fits:
 
         def ended(_: Any) -> None:
             if turns.began:
-                turns.fail(f"its training ended by itself after {turns.trained} steps; remove what ends it")
+                turns.ended()
 
         takeover.without_loggers(package.Trainer, scratch)
         takeover.on_fit(package.Trainer, begin, ended)
 
 
-class _TakesTurns:
-    """A callback; of the package's own class, too."""
+class Steps:
+    """A callback, of the package's own class, too: tells the steps of a training that has no end."""
 
-    def __init__(self, turns: Turns, takeover: Any, scratch: str) -> None:
-        self._turns, self._takeover, self._scratch = turns, takeover, scratch
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
         self._before = 0  # steps when the epoch began
 
     def setup(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Come last, so that a step ends after all other callbacks."""
         trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
 
-    def on_fit_start(self, trainer: Any, *_: Any) -> None:
-        """Switch off what the module has brought."""
-        self._takeover.take_over(trainer, self._scratch)
-
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Begin to count."""
-        with contextlib.suppress(Exception):  # this Python is too old for it
-            clock = strobes("callbacks.phases").PhaseClock()
-            clock.install(trainer)
-            self._turns.clock = clock
         accumulated, epoch = trainer.accumulate_grad_batches, trainer.num_training_batches
         self._turns.begin(trainer.train_dataloader, accumulated=accumulated, epoch=epoch)
 
     def on_train_epoch_start(self, *_: Any) -> None:
-        """What comes next waits for data."""
+        """Note where the epoch begins."""
         self._before = self._turns.trained
-        if self._turns.clock is not None:
-            self._turns.spend(self._turns.clock.restart(epoch=True))
 
     def on_train_epoch_end(self, *_: Any) -> None:
         """See that epochs go on."""
@@ -206,8 +200,38 @@ class _TakesTurns:
 
     def on_train_batch_end(self, trainer: Any, module: Any, outputs: Any, batch: Any, *_: Any) -> None:
         """Count a step."""
-        self._takeover.go_on(trainer)
         self._turns.step(batch)
+
+
+class _TakenOver(Steps):
+    """That of a training which is to have no end."""
+
+    def __init__(self, turns: Turns, takeover: Any, scratch: str) -> None:
+        super().__init__(turns)
+        self._takeover, self._scratch = takeover, scratch
+
+    def on_fit_start(self, trainer: Any, *_: Any) -> None:
+        """Switch off what the module has brought."""
+        self._takeover.take_over(trainer, self._scratch)
+
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
+        """Begin to count, by phases."""
+        with contextlib.suppress(Exception):  # this Python is too old for it
+            clock = strobes("callbacks.phases").PhaseClock()
+            clock.install(trainer)
+            self._turns.clock = clock
+        super().on_train_start(trainer)
+
+    def on_train_epoch_start(self, *_: Any) -> None:
+        """What comes next waits for data."""
+        super().on_train_epoch_start()
+        if self._turns.clock is not None:
+            self._turns.spend(self._turns.clock.restart(epoch=True))
+
+    def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
+        """Count a step, after which there are more."""
+        self._takeover.go_on(trainer)
+        super().on_train_batch_end(trainer, *given)
 
 
 class Loops:

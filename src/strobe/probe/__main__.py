@@ -13,7 +13,7 @@ from strobe.attach.place import new_directory
 from strobe.errors import DataError, StrobeError
 from strobe.probe.risks import agree
 from strobe.process.launch import LAUNCHERS, MODULES, Parser, command_of, positive_seconds, script_arguments, start
-from strobe.records.places import discard
+from strobe.records.places import OUTPUT, discard
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
 alone, its model alone on batches that were loaded before, on a GPU copies to it, and then a validation and a
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from strobe.present.terminal import ProgressDisplay, clock, say
     from strobe.probe.asked import SIDES
-    from strobe.probe.script import OUTPUT, printed, probe_script
+    from strobe.probe.script import printed, probe_script
     from strobe.process.fork import Failure
     from strobe.records.run import load_record
     from strobe.report.terminal import print_summary

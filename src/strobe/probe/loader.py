@@ -222,8 +222,8 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
     cores = computed / max(whole - idle, 1e-9)
     if not count:
         return None
-    known = {"cores": cores, "parts": dict(parts), "lines": lines.found()}
-    return {"batches": count, "seconds": whole / count} | known
+    batch = whole / count
+    return {"batches": count, "seconds": batch, "cores": cores, "parts": dict(parts), "lines": lines.found()}
 
 
 def own_seconds(spans: Iterable[Span]) -> list[tuple[str, float]]:

@@ -16,9 +16,9 @@ from strobe.probe import driver
 from strobe.probe.asked import ASKED, SIDES, Asked
 from strobe.probe.changes import WANTED
 from strobe.process.fork import Failure, FreshProcess, last_lines, last_said, print_into
+from strobe.records.places import OUTPUT
 from strobe.records.run import alternative_of
 
-OUTPUT = "output.txt"  # of the script, in the record's folder
 MOST = 20  # lines of it that are shown
 
 

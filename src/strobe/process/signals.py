@@ -117,6 +117,7 @@ class Requests:
         self.number: int | None = None
         self.patience = 0.0
         self._read = -1
+        self._thread: threading.Thread | None = None
 
     def hear(self, number: int, _: FrameType | None) -> None:
         """A signal's handler."""
@@ -145,14 +146,22 @@ class Requests:
         self._read, self._write = os.pipe()
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        threading.Thread(target=self._watch, args=(late, look, deadline), daemon=True, name="requests to end").start()
+        given = late, look, deadline
+        self._thread = threading.Thread(target=self._watch, args=given, daemon=True, name="requests to end")
+        self._thread.start()
 
     def close(self) -> None:
-        """End what :meth:`watch` began."""
+        """End what :meth:`watch` began.
+
+        ``look`` may be in a library of C++, where a thread that is still there when Python has ended aborts the process
+        ("terminate called without an active exception").
+        """
         if self._read >= 0:
             signal.set_wakeup_fd(-1)
             os.close(self._write)  # which the thread reads as its end
             self._read = -1
+        if self._thread is not None:
+            self._thread.join(LAST)
 
     def _watch(
         self, late: Callable[[int], None], look: Callable[[int | None], int | None] | None, deadline: float

@@ -14,6 +14,7 @@ from strobe.records.run import read_summary
 
 OUTPUTS, ATTACHED = Path("outputs"), Path("strobe-runs")  # where train.py and attached trainings write
 TUNED = Path("strobe-tune")  # where searches of scripts do
+OUTPUT = "output.txt"  # in a folder: what the process printed that wrote into it
 CHUNK = 1 << 20  # bytes
 
 

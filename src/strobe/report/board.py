@@ -93,7 +93,7 @@ def markdown(record: Record) -> str:
     paragraphs = [f"**{_plain(first)}**{rest and f' {_plain(rest)}'}"] if first else []
     paragraphs += [_plain(trust)] if trust else []
     if overall := rate_of(record):
-        paragraphs.append(f"Images/s: {rate(overall)}; {wording.median_step(record)}.")
+        paragraphs.append(f"Images/s: {rate(overall)}.")
     paragraphs += [f"Ceilings: {_plain(ceilings)}."] if ceilings else []
     for found in wording.advice(record):
         if found["title"]:

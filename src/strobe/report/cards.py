@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from strobe.diagnose.rank import gain, is_measured
+from strobe.diagnose.promise import bound, gain
 from strobe.present.charts.scale import Scale
 from strobe.present.charts.svg import anchor_at, dot, label, line, rect, svg, whisker
 from strobe.present.format import TIMES, interval, percent, times
@@ -22,7 +22,7 @@ def findings(record: Record) -> Section:
     ends = [value for entry in found for value in estimate_of(entry, "predicted_speedup") if value is not None]
     scale = Scale(min([1.0, *ends]), max([1.0, *ends]))
     cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]
-    about = "The largest part of training first." if len(cards) > 1 else ""
+    about = "The largest part of training that can be avoided first." if len(cards) > 1 else ""
     if any(card.get("drawing") for card in cards):
         level = next((level for entry in found if (level := entry.number("predicted_speedup", "level"))), None)
         about += " A bar is the predicted speed-up of the whole run with "
@@ -35,19 +35,22 @@ def _card(record: Record, entry: Record, number: int, scale: Scale) -> Mapping[s
     nothing, named = cause == "nothing", cause.replace("_", " ")
     good = nothing and fine(record)
     median, low, high = estimate_of(entry, "predicted_speedup")
+    most = bound(entry.summary)
+    told = [(entry.text("evidence"), "evidence"), (most and f"{most}.", "evidence"), (entry.text("advice"), "advice")]
+    told += [(text, "advice") for text in remedies(entry.summary)]
     card = {
         "rank": "✓" if good else "-" if nothing else f"{number}",
         "title": entry.text("title") or named or "A finding without a name",
         "cause": "" if nothing else named,
         # Of nothing to fix the headline tells the evidence.
-        "texts": [Paragraph(text, key) for key in ("evidence", "advice")[nothing:] if (text := entry.text(key))]
-        + [Paragraph(text, "advice") for text in remedies(entry.summary)],
+        "texts": [Paragraph(text, css) for text, css in told[nothing:] if text],
         "fine": "fine" * good,
         "command": command_of(record, entry.summary),
+        "gain": "",
     }
     promised = "" if nothing else gain(entry.summary)
-    if median is None or not promised or not (entry.items("overrides") or is_measured(entry.summary)):
-        return card | {"gain": promised.replace("x", TIMES), "hint": "at most, without it", "drawing": ""}
+    if median is None or not promised:
+        return card
     spread = interval(low, high, times) or "no interval"
 
     def x(value: float) -> float:

@@ -129,7 +129,7 @@ def _tiles(record: Record) -> list[Tile]:
     """Images/s, the share of the ceiling, the step, the share of waiting; nothing where no step was measured."""
     tiles = []
     if rate := rate_of(record):
-        tiles.append(Tile("Training", figure(rate), unit_of(record), median_step(record)))
+        tiles.append(Tile("Training", figure(rate), unit_of(record), "with pauses between steps"))
         share = share_of_ceiling(record)
         why = lowest_ceiling(record) if share is not None else "not known: see Ceilings"
         if ceiling_rates(record):
@@ -137,8 +137,8 @@ def _tiles(record: Record) -> list[Tile]:
     total = record.number("step_seconds", "total")
     if total is not None and total > 0:
         much, _, unit = duration(total).partition(" ")
-        steps = record.count("steps", "measured")
-        tiles.append(Tile("Mean step", much, unit, f"of {counted(steps, 'step')}" if steps else ""))
+        steps = f"of {counted(count, 'step')}" if (count := record.count("steps", "measured")) else ""
+        tiles.append(Tile("Mean step", much, unit, "; ".join(filter(None, (steps, median_step(record))))))
         if (wait := record.number("step_seconds", "data_wait")) is not None:
             tiles.append(Tile("Waiting for data", percent(wait / total), "", f"{duration(wait)} of each step"))
     return tiles

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 
 from strobe.callbacks.columns import PHASES
-from strobe.diagnose.attribution import taken
 from strobe.diagnose.candidates import estimate_of_loader, workers_of
+from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import WORTH, Step, step_of, with_model
+from strobe.diagnose.promise import gain
+from strobe.diagnose.rank import EXPLAINED
 from strobe.diagnose.symptoms import too_low
 from strobe.measure import WIDEST
 from strobe.overrides import key_of
@@ -13,7 +15,7 @@ from strobe.present.charts.rows import ROW, Segment, axis, stacked
 from strobe.present.charts.scale import Scale, axis_of_rates
 from strobe.present.charts.svg import line, meter, rect, svg, whisker
 from strobe.present.format import counted, duration, figure, interval, percent, size, times
-from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, Words, facts, more, named, note
+from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, facts, more, named, note
 from strobe.records.run import Alternative, Record, as_number, rate_of
 from strobe.report.wording import ceiling_rates, entries, lowest, phase_of, share_of_ceiling, unit_of
 
@@ -60,18 +62,22 @@ def step(record: Record) -> Section:
 def attribution(record: Record) -> Section:
     """The parts of training, from what a perfect run would not spend to what it would; nothing in older records."""
     parts = [(one, share) for one in entries(record, "attribution") if (share := one.number("share") or 0.0) >= _SHOWN]
-    pairs = [
-        (
-            one.text("name") or "",
-            [
-                Text(percent(share), small=[f" {duration(one.number('seconds') or 0.0)} a step"]),
-                Text(after=meter(share)),
-            ],
-        )
-        for one, share in parts
-    ]
+    pairs = []
+    for one, share in parts:
+        why = _unadvised(record, one.text("cause") or "", share)
+        text = Text(percent(share), small=[f" {duration(one.number('seconds') or 0.0)} a step{why}"])
+        pairs.append((one.text("name") or "", [text, Text(after=meter(share))]))
     about = "Where training time goes, the largest part first; computing is what a perfect run would do too."
     return Section("attribution", "From this run to a perfect one", about, facts(pairs))
+
+
+def _unadvised(record: Record, cause: str, share: float) -> str:
+    """Why a part that is larger than the first finding's is none itself; empty for any other part."""
+    found = {one.text("cause"): one.number("lost") or share for one in entries(record, "findings")}
+    if cause in (*found, "computing") or share <= next(iter(found.values()), share):
+        return ""
+    why = (why for symptom, stronger, why in EXPLAINED if symptom == cause and stronger in found)
+    return f"; {next(why, 'no change is sure to avoid it')}"
 
 
 def segments(seconds: Mapping[str, float], record: Record | None = None) -> list[Segment]:
@@ -214,27 +220,26 @@ def _alternatives(record: Record) -> list[Part]:
     for side in ("loader", "model"):
         base = record.number("ceilings", side)
         for entry in record.alternatives(side):
-            gain = entry.ratio.median if entry.ratio else entry.rate.median / base if base else None
-            told = f"{times(gain)} today's {side} alone" if gain else ""
+            alone = entry.ratio.median if entry.ratio else entry.rate.median / base if base else None
+            told = f"{times(alone)} today's {side} alone" if alone else ""
             name = named(" ".join(entry.overrides), "code")
             rate = Text(figure(entry.rate.median), small=[interval(entry.rate.low, entry.rate.high)])
-            rows.append((name, rate, told, _advised(record, step, entry, gain)))
-    heads = ("Also measured", f"#{unit_of(record).capitalize()} alone", "Compared with this run's", "Advised")
+            rows.append((name, rate, told, _advised(record, step, entry, alone)))
+    heads = ("Also measured", f"#{unit_of(record).capitalize()} alone", "Compared with this run's", "For training")
     return [Table(heads, rows, stacked=True)] if rows else []
 
 
-def _advised(record: Record, step: Step | None, entry: Alternative, gain: float | None) -> Words:
-    """``yes``, or why it is not advised."""
+def _advised(record: Record, step: Step | None, entry: Alternative, times_alone: float | None) -> str:
+    """That it is advised, with what it gives training; or why not."""
     found = entries(record, "findings")
-    change = list(entry.overrides)
-    advised = [one.items("overrides") for one in found]
-    advised += [remedy.items("overrides") for one in found for remedy in entries(one, "remedies")]
-    if change in advised:
-        return Text("yes", "b")
-    if gain is not None and gain <= 1:
+    advised = [*found, *(remedy for one in found for remedy in entries(one, "remedies"))]
+    for one in advised:
+        if one.items("overrides") == list(entry.overrides):
+            return f"advised: {promised} as fast" if (promised := gain(one.summary)) else "advised"
+    if times_alone is not None and times_alone <= 1:
         return "not faster"
-    keys = {key_of(text) for text in change}
-    if any(not keys.isdisjoint(key_of(str(text)) for text in texts) for texts in advised):
+    keys = {key_of(text) for text in entry.overrides}
+    if any(not keys.isdisjoint(key_of(str(text)) for text in one.items("overrides")) for one in advised):
         return "another value is advised"
     if step is None or too_low(record) or taken(record, "ceilings"):
         return "the machine was too busy to tell"

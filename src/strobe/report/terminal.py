@@ -90,7 +90,7 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     metrics = {name: record.number("metrics", name) for name in summary["metrics"]}
     lines = [("what", ", ".join(wording.subject(record)))]
     if (rate := rate_of(record)) is not None:
-        lines.append((wording.unit_of(record), f"{whole(rate)}; {wording.median_step(record)}"))
+        lines.append((wording.unit_of(record), whole(rate)))
         lines.append(("step", _step(record, summary["step_seconds"])))
     lines += [
         ("ranks", wording.ranks(record)),
@@ -110,6 +110,6 @@ def _step(record: Record, seconds: dict[str, float]) -> str:
     largest = sorted(shares.items(), key=lambda item: -item[1])
     parts = [f"{wording.phase_of(record, name)} {share:.0%}" for name, share in largest if share >= 0.005]
     whole, idle = record.number("device_seconds", "total"), record.number("device_seconds", "idle")
-    told = f"; GPU idle {idle / whole:.0%}" if whole and idle is not None else ""
-    steps = record.count("steps", "measured")
-    return f"{duration(total)}, mean of {counted(steps or 0, 'step')}: {', '.join(parts)}{told}"
+    told = f"GPU idle {idle / whole:.0%}" if whole and idle is not None else ""
+    mean = f"{duration(total)}, mean of {counted(record.count('steps', 'measured') or 0, 'step')}: {', '.join(parts)}"
+    return "; ".join(filter(None, (mean, told, wording.median_step(record))))

@@ -15,9 +15,9 @@ from strobe.present.charts.scale import ticks
 from strobe.present.charts.svg import anchor_at, dot, label, line, path, rect, stretched, svg, tag
 from strobe.present.format import counted, duration, figure, written
 from strobe.present.parts import Chart, Key, Section
-from strobe.records.run import Record
+from strobe.records.run import Record, rate_of
 from strobe.records.tables import Rows
-from strobe.report.wording import ceiling_rates, estimate_of, unit_of
+from strobe.report.wording import ceiling_rates, unit_of
 
 STEPS = "steps/s"  # where it is not known how many images a step held
 HEIGHT, LANE = 220, 14  # pixels of the plot, and of the lane of pauses below it
@@ -53,7 +53,7 @@ class Timeline:
 
     points: Sequence[Point]
     unit: str
-    run: tuple[float, float | None, float | None] | None = None  # the run's median rate, and its interval
+    run: float | None = None  # the headline rate
     ceiling: float | None = None  # the lowest
     epochs: Sequence[tuple[float, float]] = ()  # first step and number
     pauses: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)  # step before it and seconds
@@ -108,7 +108,7 @@ class Timeline:
             "steps": None if steps == list(range(steps[0], steps[0] + len(steps))) else steps,
             "rates": [float(f"{point.rate:.4g}") for point in self.points],
             "marked": {SHAPES[kind]: places for kind, places in kinds.items() if places and kind != "free"},
-            "run": self.run and self.run[0],
+            "run": self.run,
             "ceiling": self.ceiling if self.ceiling and self.ceiling < self.top else None,
             "top": self.top,
         }
@@ -122,8 +122,8 @@ class Timeline:
                 found.append(Key(f"mark {css}", f"{count:,} {name}{'' if kind == 'free' else ' (left out)'}"))
         if beyond := [point.rate for point in self.points if point.rate > self.top]:
             found.append(Key("", f"{counted(len(beyond), 'step')} beyond the scale, up to {figure(max(beyond))}"))
-        if self.run and self.run[0] < self.top:
-            found.append(Key("stroke run", f"the median step runs at {figure(self.run[0])} {self.unit}"))
+        if self.run and self.run < self.top:
+            found.append(Key("stroke run", f"all of training {figure(self.run)}"))
         if self.ceiling and self.ceiling < self.top:
             found.append(Key("stroke ceiling", f"lowest ceiling {figure(self.ceiling)}"))
         return found
@@ -137,8 +137,7 @@ def throughput(record: Record, rows: Rows) -> Section:
         return Section("throughput", "Throughput", "", [])
     run = ceiling = None
     if unit != STEPS:
-        median, low, high = estimate_of(record, "images_per_second")
-        run = (median, low, high) if median else None
+        run = rate_of(record)
         ceiling = min(ceiling_rates(record).values(), default=None)
     epochs: dict[float, float] = {}
     for number, row in enumerate(rows):
@@ -222,14 +221,10 @@ def _buckets(time: Timeline, kind: str) -> list[tuple[float, list[float]]]:
 
 
 def _references(time: Timeline) -> Iterable[Markup]:
-    """The run's rate with its interval, and the lowest ceiling."""
-    if time.run and time.run[0] < time.top:
-        median, low, high = time.run
-        if low is not None and high is not None and low <= high:
-            yield rect(0, time.y(high), 1, max(1.0, time.y(max(0.0, low)) - time.y(high)), "spread")
-        yield line(0, time.y(median), 1, time.y(median), "run")
-    if time.ceiling and time.ceiling < time.top:
-        yield line(0, time.y(time.ceiling), 1, time.y(time.ceiling), "ceiling")
+    """The run's rate and the lowest ceiling, which both count all time."""
+    for value, css in ((time.run, "run"), (time.ceiling, "ceiling")):
+        if value and value < time.top:
+            yield line(0, time.y(value), 1, time.y(value), css)
 
 
 def _lane(time: Timeline) -> Iterable[Markup]:

@@ -5,13 +5,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from strobe.diagnose import rank
-from strobe.diagnose.attribution import TAKEN, class_of, taken
+from strobe.diagnose.attribution import class_of
+from strobe.diagnose.cores import TAKEN, taken
 from strobe.diagnose.foreign import UNSEEN
+from strobe.diagnose.promise import bound, gain
 from strobe.diagnose.rules.none import NEAR
 from strobe.diagnose.symptoms import all_steps, too_low
 from strobe.overrides import split
 from strobe.present.format import TIMES, cores, counted, duration, estimate, interval, percent, rate
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record, as_number, rate_of
 
 CEILINGS = ("loader", "model", "transfer", "joint")
 _MOST_FINDINGS = 3
@@ -130,7 +132,7 @@ def estimate_of(record: Record, key: str) -> tuple[float | None, float | None, f
 
 
 def median_step(record: Record) -> str:
-    """``the median step runs at 565 (550 to 580) images/s``, beside the overall rate; empty if unknown."""
+    """``the median step runs at 565 (550 to 580) images/s``, of the steps alone; empty if unknown."""
     known = {end: record.number("images_per_second", end) for end in ("median", "low", "high")}
     return f"the median step runs at {told} {unit_of(record)}" if (told := estimate(known, rate)) else ""
 
@@ -166,7 +168,8 @@ def ceilings(record: Record) -> str:
         parts.append("a ceiling was measured too low: training was faster")
     elif parts and share is not None:
         least = lowest(record)
-        parts.append(f"this run reaches {percent(share)} of {'that' if least == 'joint' else f'the {least} alone'}")
+        whole = "that" if least == "joint" else f"the {least} alone"
+        parts.append(f"this run's {rate(rate_of(record) or 0.0)} is {percent(share)} of {whole}")
     told, reason = "; ".join(parts), (record.text("ceilings", "reason") or "").rstrip(".")
     return f"{told}. {reason}" if told and reason else told or (reason and f"not measured: {reason}")
 
@@ -205,13 +208,15 @@ def advice(record: Record) -> list[dict[str, Any]]:
     """
     verdict, shown = record.text("verdict") or "", []
     for found in [found for found in record.items("findings") if found.get("cause") != "nothing"][:_MOST_FINDINGS]:
-        title, predicted = str(found["title"]), rank.gain(found)
+        title, predicted = str(found["title"]), gain(found)
         evidence = " ".join(part for part in _SENTENCE.split(str(found["evidence"])) if rank.AGAIN not in part)
         change = " ".join(found.get("overrides") or [])
         if title.lower() in verdict.lower() and (predicted in verdict or not found.get("overrides")):
             title = predicted = ""
         if change and predicted:
             predicted = f"{change} -> {predicted}"
+        if title and (most := bound(found)):
+            evidence = f"{evidence} {most}."
         told = {"title": title, "predicted": predicted, "evidence": evidence, "command": command_of(record, found)}
         told |= {"advice": ""} if found.get("advice") and found["advice"] in verdict else {}
         shown.append(found | told | {"remedies": remedies(found)})
@@ -228,6 +233,6 @@ def remedies(found: Mapping[str, Any]) -> list[str]:
     """Other remedies for a finding's cause, one sentence each."""
     said = []
     for remedy in found.get("remedies") or []:
-        promised = rank.gain(remedy)
+        promised = gain(remedy)
         said.append(f"Or {' '.join(remedy['overrides'])}{promised and f' -> {promised}'}: {remedy['advice']}")
     return said

@@ -20,9 +20,9 @@ from strobe.tune import writing
 from strobe.tune.dimensions import ALL, OWN
 from strobe.tune.foreign import Scripts
 from strobe.tune.page import write_page
-from strobe.tune.record import NAME, Tuning, begin, resumed
+from strobe.tune.record import NAME, Tuning, begin
 from strobe.tune.script import Script, seconds
-from strobe.tune.session import broken_off, search
+from strobe.tune.session import begun, search
 from strobe.tune.table import print_tuning
 
 if TYPE_CHECKING:
@@ -71,9 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise ConfigError(f"--budget {options.budget} is too little: {told}")
     agree(script.words, WARNING, yes=options.yes)
     of, made = {"script": script.line, "source": script.source}, options.out is None or not options.out.exists()
-    tuning = _tuning(begin(_folder(options.out, script), [], over, command=command, budget=budget, **of), options.out)
-    if tuning.seconds:
-        say(console, f"Going on with {tuning.folder / NAME}")
+    fresh = begin(_folder(options.out, script), [], over, command=command, budget=budget, **of)
+    tuning = begun(fresh, TUNED, "--out " if options.out else None, console)
     machine = Scripts(
         script,
         tuning.folder,
@@ -115,17 +114,6 @@ def _write_patch(path: Path, tuning: Tuning, page: Path, console: "Console") -> 
 
 def _folder(wanted: Path | None, script: Script) -> Path:
     return wanted or TUNED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script.name}"
-
-
-def _tuning(fresh: Tuning, wanted: Path | None) -> Tuning:
-    """The search to go on with: one that the same command began and that was broken off; else a new one."""
-    if wanted is None:
-        return broken_off(fresh, TUNED) or fresh
-    own = wanted / NAME
-    found = resumed(fresh, own) if own.is_file() else fresh
-    if found is None:
-        raise ConfigError(f"--out {wanted} holds a search that is completed, or another one; give another folder")
-    return found
 
 
 def _parser() -> Parser:

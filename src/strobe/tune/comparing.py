@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
 
-from strobe.duel.paired_trial import Defeat, Duel, TakesTurns, alone, duel
+from strobe.duel.paired_trial import Defeat, Duel, alone, duel
+from strobe.duel.training import TakesTurns
 from strobe.measure.statistics import FALSE_ALARM, unpaired
 from strobe.process.fork import Failure
 from strobe.records.run import Record
@@ -115,13 +116,10 @@ class Comparing:
         for overrides in (after, before):
             self._release()  # all memory is for one
             with self._new(overrides) as training:
-                turns: list[float] | Failure | object = training.start()
-                if not isinstance(turns, Failure):
-                    turns = alone(training, turns=self._turns, seconds=self._turn_seconds)
+                turns = alone(training, turns=self._turns, seconds=self._turn_seconds)
             if isinstance(turns, Failure):
                 memory = turns.memory and overrides is after
                 return Outcome(OUT_OF_MEMORY if memory else "failed", error=turns.reason)
-            assert isinstance(turns, list)
             rates.append(turns)
         ratio = unpaired(*rates)
         return Outcome(ratio.verdict, ratio.as_record(), turns={"before": rates[1], "after": rates[0]})

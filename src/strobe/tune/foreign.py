@@ -11,12 +11,13 @@ from typing import Any
 
 from strobe.diagnose.predict import step_of
 from strobe.duel.foreign import Foreign
-from strobe.duel.paired_trial import TakesTurns
+from strobe.duel.training import TakesTurns
 from strobe.overrides import applied, key_of
 from strobe.probe.asked import SIDES
 from strobe.probe.changes import BATCH_SIZE, LOSSES, WANTED
-from strobe.probe.script import OUTPUT, alternative, probe_script
+from strobe.probe.script import alternative, probe_script
 from strobe.process.fork import Failure
+from strobe.records.places import OUTPUT
 from strobe.records.run import Record, load_record
 from strobe.tune.comparing import Comparing
 from strobe.tune.record import Outcome
@@ -96,8 +97,6 @@ class Scripts(Comparing):
         return replace(found, losses=losses if losses and all(losses.values()) else None)
 
     def _check(self, before: TakesTurns, after: TakesTurns) -> Failure | None:
-        assert isinstance(before, Foreign)
-        assert isinstance(after, Foreign)
         before.in_steps = after.in_steps = not (before.sized and after.sized)
         return Failure(UNSIZED) if before.in_steps and self._resized else None
 

@@ -8,7 +8,7 @@ from typing import Any
 from strobe.diagnose.attribution import hooks
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
-from strobe.diagnose.rank import gain
+from strobe.diagnose.promise import bound, gain
 from strobe.diagnose.symptoms import restarts, steady_waiting
 from strobe.overrides import key_of, split
 from strobe.present.format import duration, pace
@@ -118,7 +118,8 @@ def advice(record: Record, over: Sequence[str] | None = None) -> list[str]:
     """What the findings say that no proposal tries, such as to leave a callback out, and what a probe left out."""
     asked, reason = set(over or ()), record.text("ceilings", "reason")
     told = [
-        f"{found['title']}{f' ({promised})' if (promised := gain(found)) else ''}. {found['advice']}"
+        f"{found['title']}{f' ({promised})' if (promised := gain(found)) else ''}. "
+        f"{f'{most}. ' if (most := bound(found)) else ''}{found['advice']}"
         for found in record.items("findings")
         if found["cause"] not in ("nothing", "shared_machine")
         and (_unsearched(record, _remedy(found), asked) or (is_foreign(record) and not _remedy(found)))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from strobe.errors import DataError, StrobeError
+from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.present.terminal import ProgressDisplay, clock, say
 from strobe.process.locks import alone_in
 from strobe.tune.comparing import Comparing
@@ -41,8 +41,33 @@ def search(tuning: Tuning, machine: AbstractContextManager[Comparing], console: 
         raise StrobeError(tuning.ended or "nothing was measured")
 
 
-def broken_off(fresh: Tuning, outputs: Path) -> Tuning | None:
-    """The newest search below a folder, by date and time, that the same command began and that was broken off."""
+def begun(fresh: Tuning, outputs: Path, given: str | None, console: Console) -> Tuning:
+    """The search to go on with: the newest one that the same command began and that was broken off; else a new one.
+
+    Args:
+        fresh: the new one.
+        outputs: below which such searches lie, by date and time.
+        given: by which the user gave a folder, such as ``--out``; then it is the search in that folder.
+        console: where it is said.
+
+    Raises:
+        ConfigError: that folder holds a search with which this command cannot go on.
+    """
+    own = fresh.folder / NAME
+    if given is None:
+        found = _broken_off(fresh, outputs)
+    else:
+        found = resumed(fresh, own) if own.is_file() else None
+        if own.is_file() and found is None:
+            raise ConfigError(
+                f"{given}{fresh.folder} holds a search that is completed, or another one; give another folder"
+            )
+    if found is not None:
+        say(console, f"Going on with {found.folder / NAME}")
+    return found or fresh
+
+
+def _broken_off(fresh: Tuning, outputs: Path) -> Tuning | None:
     for path in sorted(outputs.glob(f"*/*/{NAME}"), reverse=True):
         with contextlib.suppress(StrobeError):  # one that is damaged, or in use, cannot be gone on with
             if (found := resumed(fresh, path)) is not None:

@@ -40,6 +40,7 @@ from strobe.validation.accuracy_cells import HALVES, Cell, cells
 from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, is_override
 from strobe.validation.ledger import Entry
+from strobe.validation.lines import reaching
 
 LEDGER = Path("outputs", "accuracy.jsonl")
 TIMEOUT = 600.0  # seconds of one run, its measurements of ceilings included
@@ -112,12 +113,12 @@ def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[s
 
     def trained(overrides: Sequence[str], name: str) -> Record:
         nonlocal failure
-        ended = train(overrides, folder / name, timeout=TIMEOUT, variables=variables)
+        ended = train(overrides, folder / name, timeout=TIMEOUT, variables={**variables, **reach})
         failure = ended.error
         return Record({}) if failure else load_record(ended.folder)
 
-    with beside(cell.beside):
-        base = trained(joined(cell.overrides, more), "base")
+    with beside(cell.beside), reaching(cell.line, folder) as (given, reach):
+        base = trained(joined(cell.overrides, [*given, *more]), "base")
         finding: dict[str, Any] = next(iter(base.items("findings")), {})
         if overrides := finding.get("overrides"):
             prescribed = shlex.split(command(base, overrides))[2:]

@@ -3,7 +3,8 @@
 The rules were tried on the ``developed`` part while they were written. On the ``held_out`` part no rule is tuned: its
 cells are what people's trainings do, with the cause that docs/diagnosis.md has for it. Nobody who writes rules has seen
 the ``fresh`` part, a third set of such cells; its figures have led to rules since. The ``unseen`` part was written
-after that, from public reports and without knowledge of the rules. Each part is reported apart.
+after that, from public reports and without knowledge of the rules. The ``stored`` part reads its tiles from storage
+over slow lines. Each part is reported apart.
 """
 
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 
 from strobe.measure.environment import usable_cores
 from strobe.overrides import joined
+from strobe.validation.lines import LINES, Line
 
 FAULTS = "strobe.validation.injected_faults"
 PYTHON = "strobe.validation.injected_python"
@@ -46,7 +48,7 @@ TINY = "data.batch_size=8"
 RESNET18 = f"+model.small=false data.batch_size=128 {SGD}"  # in a class of faults
 TRANSFORM = f"loader._target_={FAULTS}"
 ADDED = "+callbacks.added._target_"
-HALVES = ("developed", "held_out", "fresh", "unseen")
+HALVES = ("developed", "held_out", "fresh", "unseen", "stored")
 AT_ONCE = "engine.persistent_workers=false trainer.check_val_every_n_epoch=1000 trainer.limit_train_batches"
 SHOWN = ("too-few-threads-resnet18", "double-precision-resnet18")  # which showed that rules lacked, and so led to them
 
@@ -65,6 +67,7 @@ class Cell:
         beside: other processes that compute meanwhile.
         also: causes that are right as well.
         remedy: overrides that take the fault out again; none where they were not written down.
+        line: over which it reads tiles that lie in storage; None: they are here.
     """
 
     name: str
@@ -75,6 +78,7 @@ class Cell:
     beside: int = 0
     also: tuple[str, ...] = ()
     remedy: tuple[str, ...] = ()
+    line: Line | None = None
 
     @property
     def size(self) -> str:
@@ -96,11 +100,13 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
     """
     cores = cores or usable_cores()
     beside, found = {"neighbour": 1, "neighbours-resnet18": 2 * cores}, list[Cell]()
-    for half, rows in zip(HALVES, (developed(cores), held_out(cores), fresh(cores), unseen(cores)), strict=True):
+    parts = developed(cores), held_out(cores), fresh(cores), unseen(cores), stored()
+    for half, rows in zip(HALVES, parts, strict=True):
         for name, causes, strength, given, *rest in rows:
             right, of = tuple(causes.split()), "developed" if name in SHOWN else half
             cause, remedy = right[0] if right else None, tuple(" ".join(rest).split())
-            found.append(Cell(name, cause, tuple(given.split()), of, strength, beside.get(name, 0), right[1:], remedy))
+            more = beside.get(name, 0), right[1:], remedy, LINES.get(name)
+            found.append(Cell(name, cause, tuple(given.split()), of, strength, *more))
     return tuple(found)
 
 
@@ -362,4 +368,22 @@ def unseen(cores: int) -> Rows:
         ("control-early-stopping", "", "", f"{small} {stopping} +callbacks.added.patience=1000"),
         ("control-photos-as-stored-resnet18", "", "", f"{CLEAN} {SMALL_PHOTOS} data.size=64 data.batch_size=64 {SGD}"),
         ("control-monitor-thread", "", "", f"{small} {added}.MonitorThread"),
+    )
+
+
+def stored() -> Rows:
+    """The part whose tiles lie in storage, behind ``LINES``."""
+    tiles, ahead = f"{CLEAN} data=eurosat loader=native data.batch_size=32", "engine=litdata engine.num_workers=4"
+    small, large, alone = f"{tiles} {SMALL}", f"{tiles} {SGD} {ahead}", "engine=torch engine.num_workers=0"
+    return (
+        ("latency-20", "storage_latency", "strong", f"{small} {alone}"),
+        ("latency-100", "storage_latency", "strong", f"{small} {alone}"),
+        ("few-requests-20", "too_few_requests", "strong", f"{small} {ahead} data.requests=4"),
+        ("few-requests-100", "too_few_requests", "strong", f"{small} {ahead} data.requests=8"),
+        ("narrow-10", "storage_bandwidth", "strong", f"{small} {ahead}"),
+        ("narrow-5-far", "storage_bandwidth", "strong", f"{small} {ahead}"),
+        ("cold-cache-20", "cold_cache", "strong", f"{small} {alone}"),
+        ("cold-cache-narrow", "cold_cache", "strong", f"{small} {ahead}"),
+        ("control-stored-20-resnet18", "", "", large),
+        ("control-stored-100-resnet18", "", "", large),
     )

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.duel.foreign import Foreign
-from strobe.duel.paired_trial import TakesTurns
+from strobe.duel.training import TakesTurns
 from strobe.errors import DataError, StrobeError
 from strobe.overrides import applied, key_of
 from strobe.present import terminal

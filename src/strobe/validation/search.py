@@ -14,7 +14,6 @@ import argparse
 import itertools
 import json
 import math
-import random
 import subprocess
 import sys
 import time
@@ -27,8 +26,10 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.app.tuning.trainee import Trainee
-from strobe.duel.paired_trial import Duel, TakesTurns, duel
+from strobe.duel.paired_trial import Duel, alone, duel
+from strobe.duel.training import TakesTurns
 from strobe.measure.statistics import recorded
+from strobe.measure.timing import shuffled
 from strobe.overrides import applied
 from strobe.present import terminal
 from strobe.present.format import estimate, pace
@@ -102,7 +103,7 @@ def compare(
     """
     began = time.perf_counter()
     rated = []
-    for number, cell in enumerate(shuffled(cells, options.seed), 1):
+    for number, cell in enumerate(shuffled(cells, 0, options.seed), 1):
         rated.append(rate(cell, folder / "grid" / str(number), options.seconds, begin))
         told = rated[-1].error or pace(rated[-1].images_per_second or 0.0)
         say(console, f"[{number}/{len(cells)}] {told}  {' '.join(cell)}")
@@ -144,11 +145,6 @@ def grid(axes: Axes) -> Iterator[tuple[str, ...]]:
         yield tuple(itertools.chain.from_iterable(values))
 
 
-def shuffled(cells: Sequence[list[str]], seed: int) -> list[list[str]]:
-    """In random order."""
-    return random.Random(seed).sample(list(cells), len(cells))
-
-
 def search(start: Sequence[str], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The record of ``python -m strobe.tune`` from a cell; what it prints is shown."""
     given = [*start, f"tune.budget={options.budget}", f"hydra.run.dir='{folder}'"]
@@ -161,12 +157,11 @@ def search(start: Sequence[str], folder: Path, options: argparse.Namespace) -> d
 
 def rate(overrides: Sequence[str], folder: Path, seconds: float, begin: Begin) -> Rated:
     """Images/s of one turn of a cell, in a fresh process."""
-    with begin(overrides, folder) as trainee:
-        ready = trainee.start()
-        turn = ready if isinstance(ready, Failure) else trainee.turn(seconds)
-        if isinstance(turn, Failure):
-            return Rated(list(overrides), None, turn.reason)
-        return Rated(list(overrides), turn.rate, None)
+    with begin(overrides, folder) as training:
+        rates = alone(training, turns=1, seconds=seconds)
+    if isinstance(rates, Failure):
+        return Rated(list(overrides), None, rates.reason)
+    return Rated(list(overrides), rates[0], None)
 
 
 def finals(

@@ -15,12 +15,12 @@ from strobe.app.run.apart import ROOT
 from strobe.errors import DataError
 from strobe.process.fork import end_session, last_said, members
 from strobe.records.joining import is_whole, recover
+from strobe.records.places import OUTPUT
 from strobe.records.run import load_record
 
 WAYS = ("lost", "hung", "left", "wrong word", "grew")
 PATIENCE = 30.0  # seconds to end after a request, and for any other command beyond what it usually takes
 GRACE = 5.0  # seconds, in which what a process started may end after it
-OUTPUT = "output.txt"
 TINY = (
     "trainer.accelerator=cpu",
     "trainer.max_epochs=2",

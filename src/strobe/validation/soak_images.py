@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 from PIL import Image
 
-from strobe.app.build.instantiate import build_data
+from strobe.app.build.instantiate import set_up_data
 from strobe.app.config.compose import composed
 from strobe.app.data.synthetic import generate
 from strobe.errors import StrobeError
@@ -44,9 +44,7 @@ def read(pipe: Connection, kind: str, loader: str, folder: Path, seed: int) -> N
     rolled = Random(seed)
     print_into(folder.with_suffix(".txt"))
     root = generate(folder, tiles_per_class=4, seed=1) if kind == "tiles" else photos(folder, rolled)
-    data = build_data(composed([f"data={DATA[kind]}", f"loader={loader}", f"data.root={root}"]))
-    data.prepare_data()
-    data.setup()
+    data = set_up_data(composed([f"data={DATA[kind]}", f"loader={loader}", f"data.root={root}"]))
     dataset, words = data.datasets["train"], []
     paths = data.training_files(1 << 30)
     for number in range(MOST):

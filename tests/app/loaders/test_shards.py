@@ -9,6 +9,7 @@ import torch
 from strobe import pack
 from strobe.app.loaders import shards
 from strobe.app.loaders.packed import contents_of
+from strobe.app.storage.serving import upload
 from strobe.errors import DataError
 from support.photo_files import made
 from support.pipeline_parts import SIZE, batches, loader, source
@@ -70,19 +71,28 @@ def test_what_is_no_pack_of_these_files_is_refused(tmp_path: Path) -> None:
         epoch("packed", source("photos", tmp_path / "other"), tmp_path, shards=out)
 
 
-def test_shards_in_storage_are_copied_once(storage: str, tmp_path: Path) -> None:
+def test_shards_in_storage_are_read_there_or_copied_once(storage: str, tmp_path: Path) -> None:
     files = source("tiles", tmp_path)
     there = from_storage(files, below(stored(storage, tmp_path, "sharded"), storage))
     out = "s3://strobe/shards"
     write(there, out, storage)
-    found = epoch("packed", there, tmp_path, shards=out)
     expected = epoch("packed", files, tmp_path)
-    assert [labels for labels, _ in found] == [labels for labels, _ in expected]
-    assert all(torch.equal(one.int(), other.int()) for (_, one), (_, other) in zip(found, expected, strict=True))
+    for stream in (True, False):
+        found = epoch("packed", there, tmp_path, shards=out, stream=stream)
+        assert [labels for labels, _ in found] == [labels for labels, _ in expected]
+        assert all(torch.equal(one.int(), other.int()) for (_, one), (_, other) in zip(found, expected, strict=True))
+        assert len([*(tmp_path / "packed").glob("shards-*")]) == (not stream)
     (folder,) = (tmp_path / "packed").glob("shards-*")
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     epoch("packed", there, tmp_path, shards=out)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    (first, *_) = sorted(path.name for path in folder.glob("chunk*"))
+    streamed = made("packed", there, tmp_path / "packed", shards=out, stream=True)
+    upload(storage, {f"shards/{first}": b"short"})
+    assert f"s3://strobe/shards/{first} cannot be fetched" in refusal(lambda: streamed[0])
+    assert f"s3://strobe/shards/{first} is missing or truncated; the same pack command" in refusal(
+        lambda: epoch("packed", there, tmp_path, shards=out, stream=True)
+    )
 
 
 def test_the_command_writes_what_training_reads(

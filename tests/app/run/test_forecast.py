@@ -20,9 +20,9 @@ from strobe.app.run import forecast
         (None, (10, 1), "About 6:20 of training left"),  # trainer.val_check_interval=0.2
         (None, (10, None), "About 6:20 of training left"),  # trainer.check_val_every_n_epoch=null
         (None, (math.inf, 1), "About 3:48 of training left"),
-        (None, (None, 1), "About 3:10 of training left"),  # by the clock
+        (None, (None, 1), "About 4:26 of training left"),  # by the clock, every 50 s
         (60.0, (50, 1), "About 1:00 of training left"),
-        (None, (50, 1), "About 3:48 of training left, then about 2:12 to measure ceilings (ceilings=false"),
+        (None, (50, 1), "About 3:48 of training left, then up to 3:54 to measure ceilings (ceilings=false"),
     ],
 )
 def test_it_is_told_once(
@@ -45,6 +45,8 @@ def test_it_is_told_once(
         num_training_batches=50,
         num_val_batches=[30],
         val_check_batch=validated[0],
+        enable_validation=True,
+        _val_check_time_interval=None if validated[0] else 50.0,
         check_val_every_n_epoch=validated[1],
         fit_loop=SimpleNamespace(epoch_loop=SimpleNamespace(batch_progress=SimpleNamespace(current=done))),
     )

@@ -62,15 +62,21 @@ def test_requests_are_sent_again(storage: str, root: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("refuse", "cut", "why"), [(1000, None, "status 503"), (0, 300, "the connection failed")], ids=["busy", "cut"]
+    ("fault", "why"),
+    [
+        ({"refuse": 1000}, "status 503"),
+        ({"cut": 300}, "the connection failed"),
+        ({"latency": 1.5}, "no answer in time"),
+    ],
+    ids=["busy", "cut", "slow"],
 )
 def test_a_storage_that_does_not_answer_is_one_sentence(
-    refuse: int, cut: int | None, why: str, storage: str, root: str
+    fault: dict[str, Any], why: str, storage: str, root: str
 ) -> None:
     with Faulty(storage) as line:
         folder = below(root, line.endpoint, timeout_seconds=0.7, requests=2)
         folder.storage._open = None  # with its connections
-        line.refuse, line.cut = refuse, cut
+        vars(line).update(fault)
         began = time.monotonic()
         told = sentence(folder)
         assert time.monotonic() - began < 30

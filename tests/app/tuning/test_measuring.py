@@ -11,7 +11,6 @@ import pytest
 from strobe.app.config.schema import TuneConfig
 from strobe.app.tuning import measuring
 from strobe.app.tuning.measuring import Measuring
-from strobe.app.tuning.trainee import Ready
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure
 
@@ -31,13 +30,13 @@ class Trains:
         self.session: int | None = None
         self.turns = 0
 
-    def start(self) -> Ready | Failure:
+    def start(self) -> Block | Failure:
         self.begun.append(self.name)
         if self.name == "loader=huge" and self.alive:
             return OUT
         self.alive.append(self)
         self.session = 1
-        return Ready(0.1, 10)
+        return Block(10, 0.1, 1)
 
     def turn(self, seconds: float) -> Block | Failure:
         self.turns += 1

@@ -64,9 +64,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
             "the sweep's own process, so that each rank would start the sweep again; leave hydra/launcher out, so "
             "that each cell has processes of its own, or set trainer.devices=1"
         )
-    data = build_data(cfg)
-    data.prepare_data()
-    data.setup()
+    data = set_up_data(cfg)
     check_single(cfg, getattr(data, "size", None))
     model = build_model(cfg, data)
     if isinstance(engine := cast(Any, data.engine), ResidentEngine):
@@ -87,6 +85,14 @@ def build_data(cfg: DictConfig) -> ImageData:
         {key: value for key, value in node.items() if key not in FOR_CHECKS} for node in (cfg.data, cfg.loader)
     )
     data: ImageData = _make(values, loader=_make(reading), engine=_make(cfg.engine), shuffle_seed=cfg.seed)
+    return data
+
+
+def set_up_data(cfg: DictConfig) -> ImageData:
+    """The DataModule, set up; its images are found, or downloaded if asked to."""
+    data = build_data(cfg)
+    data.prepare_data()
+    data.setup()
     return data
 
 

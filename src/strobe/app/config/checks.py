@@ -32,6 +32,7 @@ MOST_THREADS = 8  # for each core: more only ever wait
 STARTING = 5.0  # seconds, about, until a training takes its first step
 MOST_WORKERS = 64  # for each core: some wait for a slow disk
 IMAGENET_STRIDE = 32  # pixels: of an image this small the imagenet stem's network leaves a single place
+FOLDERS = ("loader.directory", "data.cache")  # of this machine, whatever the address of the data
 LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
     "min": (operator.ge, "at least"),
     "above": (operator.gt, "greater than"),
@@ -51,6 +52,12 @@ def check(cfg: DictConfig) -> None:
     _check_pair(cfg)
     if is_remote(cfg.data.root):
         _check_storage(cfg)
+    for key in FOLDERS:
+        if is_remote(str(OmegaConf.select(cfg, key) or "")):
+            raise ConfigError(
+                f"{key}={OmegaConf.select(cfg, key)} is an address of storage; give a folder of this machine"
+                f"{', or loader.shards=ADDRESS of shards that lie there' * ('shards' in cfg.loader)}"
+            )
     if "bands" in cfg.data:
         _check_bands(cfg.data.bands)
     _check_engine(cfg)
@@ -161,7 +168,7 @@ def check_root(cfg: DictConfig) -> None:
         return
     title, url, size = PUBLISHED.get(choice, ("", "", ""))
     where = (
-        f"download {title} from {url} ({size}) with data.download=true"
+        f"data.download=true downloads {title} ({size}, from {url})"
         if url
         else "give the folder that holds the class folders with data.root=FOLDER"
     )

@@ -128,6 +128,7 @@ class PackedConfig(LoaderConfig):
     directory: str = "data/packed"  # folder of the packs; each is as large as the set's pixels
     verify: bool = False  # check a pack's checksum before use
     shards: str | None = None  # folder or address of shards by strobe.pack, read in place of a pack; null: none
+    stream: bool = False  # read shards where they lie in storage, without a copy on the local disk
 
 
 @dataclass

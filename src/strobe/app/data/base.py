@@ -18,7 +18,7 @@ from strobe.app.engines.sampler import EndlessBatches, EpochSampler, ShardedBatc
 from strobe.app.loaders.base import Batch, LoadedData, Loader
 from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.packing import MappedImages
-from strobe.app.loaders.shards import MappedShards
+from strobe.app.loaders.shards import MappedShards, StreamedShards
 from strobe.app.loaders.sources import FileSource
 from strobe.app.storage.address import is_remote
 from strobe.app.storage.folder import Objects, RemoteFolder, remote_folder
@@ -94,8 +94,7 @@ class ImageData(LightningDataModule, ABC):
     @property
     def in_storage(self) -> bool:
         """Whether batches are fetched from storage."""
-        source = getattr(self.datasets.get("train"), "source", None)
-        return isinstance(source, FileSource) and source.objects is not None
+        return self.datasets["train"].fetches
 
     @property
     def channels(self) -> int:
@@ -120,7 +119,7 @@ class ImageData(LightningDataModule, ABC):
     def training_files(self, most: int) -> list[str]:
         """Files that training reads, evenly chosen, at most this many; none if images are in memory."""
         pack = getattr(self.datasets["train"], "images", None)
-        if isinstance(pack, MappedImages | MappedShards):
+        if isinstance(pack, MappedImages | MappedShards | StreamedShards):
             return pack.paths
         source = self.found["train"]
         if not isinstance(source, FileSource) or source.objects is not None:

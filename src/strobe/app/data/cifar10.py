@@ -62,8 +62,8 @@ class CIFAR10(ImageData):
         root = self._parent()
         if root is None:
             raise DataError(
-                f"data.root={self.root} holds no folder {FOLDER}, nor does a folder one level below it; download it "
-                f"from {datasets.CIFAR10.url} (170 MB) with data.download=true, or train on data=sample"
+                f"data.root={self.root} holds no folder {FOLDER}, nor does a folder one level below it; "
+                f"data.download=true downloads it (170 MB, from {datasets.CIFAR10.url}), or train on data=sample"
             )
         folder = root / FOLDER
         files_in(folder, ("",))  # names a pipe, which would be waited for

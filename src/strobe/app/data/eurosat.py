@@ -51,6 +51,6 @@ class EuroSAT(Tiles):
             raise DataError(f"data.root={root} {lacks}; give the address of the folder that holds the class folders")
         lacks = lacks if root.is_dir() else "is not a folder"
         raise DataError(
-            f"data.root={root} {lacks}; download EuroSAT from {URL} ({SIZE}) with data.download=true, or train on "
+            f"data.root={root} {lacks}; data.download=true downloads EuroSAT ({SIZE}, from {URL}), or train on "
             "generated tiles with data=sample"
         )

@@ -50,7 +50,7 @@ class TorchEngine:
         pin = device.type in PINNING if self.pin_memory is None else self.pin_memory
         read_pinned(dataset, pin and device.type in PINNING and not self.num_workers)  # else DataLoader's thread copies
         options = self.worker_options
-        if options and getattr(getattr(dataset, "source", None), "objects", None) is not None:
+        if options and getattr(dataset, "fetches", False):
             options = {"multiprocessing_context": "spawn", **{key: kept for key, kept in options.items() if kept}}
         return LazyLoader(
             WholeBatches(dataset),

@@ -57,6 +57,11 @@ class LoadedData(Dataset[Batch]):
     def __len__(self) -> int:
         return len(self.source)
 
+    @property
+    def fetches(self) -> bool:
+        """Whether batches come from storage, whose client cannot be used after a fork."""
+        return getattr(self.source, "objects", None) is not None
+
 
 class BatchData(LoadedData, ABC):
     """A data set that makes whole batches."""

@@ -11,11 +11,13 @@ import torch
 from strobe.app.loaders.base import Batch, BatchData, Loader
 from strobe.app.loaders.packing import Contents, Layout, MappedImages, MappedPlanes, packed
 from strobe.app.loaders.pil import PilLoader
-from strobe.app.loaders.shards import MappedShards, ShardedPlanes, open_shards
+from strobe.app.loaders.shards import MappedShards, ShardedPlanes, StreamedShards, open_shards
 from strobe.app.loaders.sources import PathTable, PhotoSource, TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.callbacks.spans import span
 from strobe.errors import ConfigError
+
+Images = MappedImages | MappedShards | StreamedShards
 
 
 class PackedLoader(Loader[TileSource | PhotoSource]):
@@ -26,12 +28,15 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
     as the squares that they become, so ``data.framing`` must be ``resize``.
     """
 
-    def __init__(self, *, directory: str, verify: bool, shards: str | None = None, **common: Any) -> None:
+    def __init__(
+        self, *, directory: str, verify: bool, shards: str | None = None, stream: bool = False, **common: Any
+    ) -> None:
         super().__init__(**common)
         self.directory = directory
         self.verify = verify
         self.shards = shards
-        self._latest: tuple[PathTable, MappedImages | MappedShards] | None = None
+        self.stream = stream
+        self._latest: tuple[PathTable, Images] | None = None
 
     def dataset(self, source: TileSource | PhotoSource) -> "PackedData":
         """A data set of whole batches; all splits share a table of paths, so files are checked once.
@@ -48,10 +53,9 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
             self._latest = source.paths, images
         return PackedData(self, source, images, bands)
 
-    def _images(self, contents: Contents) -> MappedImages | MappedShards:
+    def _images(self, contents: Contents) -> Images:
         if self.shards is not None:
-            endpoint = contents.objects and contents.objects.storage.endpoint
-            return open_shards(self.shards, contents, Path(self.directory), endpoint=endpoint or None)
+            return open_shards(self.shards, contents, Path(self.directory), stream=self.stream)
         path, manifest = packed(Path(self.directory), contents, verify=self.verify)
         return MappedImages(path, manifest.layout, manifest.sources.count)
 
@@ -66,13 +70,18 @@ class PackedData(BatchData):
         self,
         loader: PackedLoader,
         source: TileSource | PhotoSource,
-        images: MappedImages | MappedShards,
+        images: Images,
         bands: Sequence[int],
     ) -> None:
         super().__init__(loader, replace(source, paths=PathTable(()), objects=None))  # a worker need not get these
         self.images = images
         kind: Any = MappedPlanes if isinstance(images, MappedImages) else ShardedPlanes
         self.planes = kind(images, [images.layout.bands.index(band) for band in bands])
+
+    @property
+    def fetches(self) -> bool:
+        """Whether its shards lie in storage."""
+        return isinstance(self.images, StreamedShards)
 
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """Pixels (N, C, H, W), uint16 of tiles and uint8 of photos, and labels (N,)."""

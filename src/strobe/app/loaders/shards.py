@@ -1,7 +1,8 @@
 """Packs in shards: files of many images each, in LitData's optimized form, in a folder or in storage.
 
 LitData's own ``StreamingDataset`` reads them as ``{"label": int, "pixels": bytes}``. Here they are mapped, so that an
-epoch's order is that of the files; shards that lie in storage are copied to the disk first, each once.
+epoch's order is that of the files; shards that lie in storage are copied to the disk first, each once, or are read
+there, a request for each image.
 """
 
 import json
@@ -11,9 +12,10 @@ import shutil
 import struct
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -71,9 +73,9 @@ class Shards:
 class Place:
     """Where shards lie: a folder, or an address in storage."""
 
-    def __init__(self, where: str, endpoint: str | None) -> None:
+    def __init__(self, where: str, reach: Mapping[str, Any]) -> None:
         self.where = where
-        self.storage = Storage(where, endpoint=endpoint) if is_remote(where) else None
+        self.storage = Storage(where, **reach) if is_remote(where) else None
 
     def sizes(self) -> dict[str, int]:
         """The files that are whole, and their bytes."""
@@ -115,7 +117,7 @@ def write_shards(out: str, contents: Contents, labels: Tensor, *, endpoint: str 
     shards = Shards(
         layout, count, each, names_of(contents.paths), [f"chunk-{state}-{number:05d}.bin" for number in range(total)]
     )
-    place, console = Place(out, endpoint), Console(stderr=True)
+    place, console = Place(out, {"endpoint": endpoint}), Console(stderr=True)
     try:
         there = place.sizes()
         left = [number for number in range(total) if there.get(shards.files[number]) != shards.bytes(number)]
@@ -162,12 +164,14 @@ def _index(shards: Shards) -> dict[str, Any]:
     return {"chunks": chunks, "config": config | {"compression": None}}
 
 
-def open_shards(where: str, contents: Contents, directory: Path, *, endpoint: str | None) -> "MappedShards":
-    """The shards of these files; those in storage are copied to a folder of ``directory`` first.
+def open_shards(
+    where: str, contents: Contents, directory: Path, *, stream: bool = False
+) -> "MappedShards | StreamedShards":
+    """The shards of these files; those in storage are copied to a folder of ``directory`` first, unless ``stream``.
 
     Raises a :class:`DataError` if there are none, they are of other files or another form, or there is no room.
     """
-    place = Place(where, endpoint)
+    place = Place(where, contents.objects.storage.reach if contents.objects else {"endpoint": None})
     again = "write them with: python -m strobe.pack --shards"
     try:
         told = json.loads(place.read(DESCRIPTION))
@@ -180,15 +184,20 @@ def open_shards(where: str, contents: Contents, directory: Path, *, endpoint: st
         names_of(contents.paths),
     ):
         raise DataError(f"loader.shards={where} holds other images than data.root, or in another form; {again} OTHER")
-    folder = Path(where) if place.storage is None else _copied(place, shards, directory)
-    return MappedShards(folder, shards)
+    if place.storage is None or not stream:
+        return MappedShards(_copied(place, shards, directory) if place.storage else Path(where), shards)
+    there = place.sizes()
+    for number, name in enumerate(shards.files):
+        if there.get(name) != shards.bytes(number):
+            raise DataError(f"{where}/{name} is missing or truncated; the same pack command writes it again")
+    return StreamedShards(place.storage, shards)
 
 
 def _copied(place: Place, shards: Shards, directory: Path) -> Path:
     """The shards' folder on the disk, with all of them."""
     folder = directory / f"shards-{digest(place.where.encode(), 4)}"
     sizes = {name: shards.bytes(number) for number, name in enumerate(shards.files)}
-    here = Place(str(folder), None)
+    here = Place(str(folder), {})
     try:
         folder.mkdir(parents=True, exist_ok=True)
         there = here.sizes()
@@ -197,7 +206,7 @@ def _copied(place: Place, shards: Shards, directory: Path) -> Path:
         if left and free < needed:
             raise DataError(
                 f"The shards need {decimal(needed)} in loader.directory={directory}, but {decimal(free)} are free "
-                "there; free the space, or set another loader.directory"
+                "there; free the space, set another loader.directory, or copy nothing: loader.stream=true"
             )
         log.info("Copying %d of %d shards to %s", len(left), len(sizes), folder)
         with ThreadPoolExecutor(COPIERS) as pool:
@@ -238,11 +247,57 @@ class MappedShards:
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedShards, (self.folder, self.shards)
 
+    def gather(self, chosen: Tensor, planes: Sequence[int], out: Tensor) -> None:
+        """Copy ``planes`` of images ``chosen`` (N,) int64 to ``out`` (N, planes, bytes of one) uint8."""
+        length, shards = out.shape[-1], chosen // self.shards.each
+        for shard in sorted(set(shards.tolist())):
+            here = (shards == shard).nonzero().flatten()
+            rows = self.rows[shard]
+            inside = chosen[here] - shard * self.shards.each
+            for place, plane in enumerate(planes):
+                out[here, place] = rows[:, plane * length : (plane + 1) * length].index_select(0, inside)
+
+
+@dataclass(frozen=True)
+class StreamedShards:
+    """The same images where they lie in storage: a request for each, and for each run of planes; nothing is kept."""
+
+    storage: Storage
+    shards: Shards
+
+    @property
+    def paths(self) -> list[str]:
+        """No file of this machine."""
+        return []
+
+    @property
+    def layout(self) -> Layout:
+        """Of an image."""
+        return self.shards.layout
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of a pixel."""
+        return self.layout.tensor_dtype
+
+    def gather(self, chosen: Tensor, planes: Sequence[int], out: Tensor) -> None:
+        """As :meth:`MappedShards.gather`; raises a :class:`DataError` that names what cannot be fetched."""
+        length, shards = out.shape[-1], self.shards
+        begins = [place for place, plane in enumerate(planes) if not place or plane != planes[place - 1] + 1]
+        runs = list(pairwise([*begins, len(planes)]))
+        parts = []
+        for room, image in zip(out.numpy(), chosen.tolist(), strict=True):
+            shard, place = divmod(image, shards.each)
+            start = shards.start(shard) + place * shards.item + PREFIX
+            for begin, end in runs:
+                parts.append((shards.files[shard], start + planes[begin] * length, room[begin:end].reshape(-1).data))
+        self.storage.fetch_parts(parts)
+
 
 class ShardedPlanes:
-    """Some planes of mapped shards, in any order; as ``strobe.app.loaders.packing.MappedPlanes``."""
+    """Some planes of shards, in any order; as ``strobe.app.loaders.packing.MappedPlanes``."""
 
-    def __init__(self, images: MappedShards, planes: Sequence[int]) -> None:
+    def __init__(self, images: MappedShards | StreamedShards, planes: Sequence[int]) -> None:
         self.images = images
         self.planes = tuple(planes)
         self.shape = (len(planes), *images.layout.shape[1:])  # of one image
@@ -252,10 +307,4 @@ class ShardedPlanes:
     def gather(self, chosen: Tensor, out: Tensor) -> None:
         """Copy images ``chosen`` (N,) int64 to ``out`` (N, C, H, W), contiguous."""
         room = out.view(torch.uint8).view(len(chosen), len(self.planes), self.length)
-        shards = chosen // self.images.shards.each
-        for shard in sorted(set(shards.tolist())):
-            here = (shards == shard).nonzero().flatten()
-            rows = self.images.rows[shard]
-            inside = chosen[here] - shard * self.images.shards.each
-            for place, plane in enumerate(self.planes):
-                room[here, place] = rows[:, plane * self.length : (plane + 1) * self.length].index_select(0, inside)
+        self.images.gather(chosen, self.planes, room)

@@ -15,7 +15,7 @@ from strobe.app.build.instantiate import Parts
 from strobe.app.config.checks import loaders_for
 from strobe.app.config.register import workers_beside
 from strobe.app.run.ceilings import Ceilings
-from strobe.app.run.forecast import BEGINNING, turns_seconds
+from strobe.app.run.forecast import BEGINNING, ceilings_seconds, turns_seconds
 from strobe.app.run.slow_files import slow_files
 from strobe.app.run.storage import measure_storage
 from strobe.app.storage.address import is_remote
@@ -86,6 +86,11 @@ def measure_ceilings(
     ``save`` is called after each, so Ctrl-C, which only ends the measuring, loses none.
     """
     ceilings, before = Ceilings(cfg, parts.data, summary["overrides"], ranks), contention.read()
+    log.info(
+        "Measuring what loading and training each reach alone, then what might be faster, up to %s in all; "
+        "ceilings=false leaves this out",
+        clock(ceilings_seconds(cfg, summary["step_seconds"]["total"])),
+    )
     try:
         record = summary["ceilings"] = ceilings.measure()
         if parts.data.in_storage:

@@ -15,11 +15,11 @@ from typing import IO, Any, Literal
 from strobe.overrides import quoted
 from strobe.process.fork import end_session, ending, last_said
 from strobe.process.signals import interruptible
+from strobe.records.places import OUTPUT
 from strobe.records.run import read_summary
 from strobe.records.sweep import INTERRUPTED
 
 ROOT = Path(__file__).parents[4]
-OUTPUT = "output.txt"
 PATIENCE = 30.0  # seconds in which a run that is told to end can write its record
 NOTHING: Mapping[str, str] = MappingProxyType({})
 # In the new process, before it becomes the training: end it when this one dies, however that happens (prctl(2)), and

@@ -14,7 +14,7 @@ from lightning import LightningModule, Trainer
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.app.build.instantiate import build_data, build_model
+from strobe.app.build.instantiate import build_data, build_model, set_up_data
 from strobe.app.build.trainer import lone_trainer
 from strobe.app.config.compose import recomposed
 from strobe.app.config.register import workers_beside
@@ -22,14 +22,12 @@ from strobe.app.data.base import ImageData
 from strobe.app.engines.base import BatchLoader
 from strobe.app.loaders.base import Batch
 from strobe.app.run.batches import load_batch, repeat, same_images
-from strobe.app.run.forecast import BEGINNING
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.errors import StrobeError
 from strobe.measure.statistics import interval, paired
 from strobe.measure.timing import Block, Rate, by_turns
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
-from strobe.present.terminal import clock
 from strobe.probe.ceilings import SIDES, blank, enter, joint, share_cores
 from strobe.probe.ceilings import in_one_line as sentence
 from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
@@ -78,11 +76,6 @@ class Ceilings:
         trainer = self.data.trainer or lone_trainer(self.cfg)
         if trainer.world_size > 1 and not self.ranks:
             return blank(APART)
-        sides = 1 + 1 + is_accelerator(trainer.strategy.root_device)
-        log.info(
-            "Measuring what loading and training each reach alone, about %s; ceilings=false leaves this out",
-            clock(sides * (self.cfg.ceilings_seconds + BEGINNING)),
-        )
         self._failures = []
         with self._measuring(self.cfg):
             rates = {side: self._attempt(side, self.cfg, self.data, trainer) for side in SIDES}
@@ -298,12 +291,7 @@ class Ceilings:
 
     def _data(self, cfg: DictConfig) -> ImageData:
         """The DataModule of another configuration, set up; it searches for files only if it has other images."""
-        data = build_data(cfg)
-        if same_images(cfg, self.cfg):
-            return self.data.loaded_by(data)
-        data.prepare_data()
-        data.setup()
-        return data
+        return self.data.loaded_by(build_data(cfg)) if same_images(cfg, self.cfg) else set_up_data(cfg)
 
 
 def train_on(

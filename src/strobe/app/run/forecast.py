@@ -8,22 +8,26 @@ from typing import Any
 from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig
 
+from strobe.attach.between import validations
 from strobe.callbacks.lightnings import seconds_left, steps_left
 from strobe.callbacks.recording import warning_only
+from strobe.diagnose.candidates import MOST
 from strobe.present.terminal import clock
 
 STEPS, SECONDS = 4, 5.0  # at least, before it says anything
 VALIDATING = 1 / 3  # of training on as many images: the forward pass
 BEGINNING = 1.0  # seconds, about, until what is measured alone is warm
 TURNING = 12  # steps, about, in which two models become warm and take turns
-MOST = 4  # changes that are tried, in most runs
 
 log = logging.getLogger(__name__)
 
 
 def ceilings_seconds(cfg: DictConfig, step: float) -> float:
-    """About how long it takes to measure the ceilings and what would be faster; ``step``: seconds of a step."""
-    return float(2 * (cfg.ceilings_seconds + BEGINNING) + MOST * turns_seconds(cfg, step))
+    """At most how long it takes to measure the ceilings and what would be faster; ``step``: seconds of a step.
+
+    That is each side, all changes that are tried, the best one again, and then each side again.
+    """
+    return float(4 * (cfg.ceilings_seconds + BEGINNING) + (MOST + 1) * turns_seconds(cfg, step))
 
 
 def turns_seconds(cfg: DictConfig, step: float) -> float:
@@ -51,22 +55,13 @@ class Forecast(Callback):
             self._tell(trainer, step)
 
     def _tell(self, trainer: Any, step: float) -> None:
-        a_step = step * (1 + VALIDATING * validation_batches(trainer))
+        validated = sum(trainer.num_val_batches) * validations(trainer, trainer.num_training_batches, step)
+        a_step = step * (1 + VALIDATING * validated)
         left = min(seconds_left(trainer), steps_left(trainer) * a_step)
         if left == math.inf:
             return
         text = f"About {clock(left)} of training left"
         if self._ceilings:
             after = ceilings_seconds(self._cfg, step)
-            text += f", then about {clock(after)} to measure ceilings (ceilings=false leaves them out)"
+            text += f", then up to {clock(after)} to measure ceilings (ceilings=false leaves them out)"
         log.info("%s", text)
-
-
-def validation_batches(trainer: Any) -> float:
-    """Batches of validation for each batch of training; 0 if Lightning validates by the clock."""
-    every = trainer.val_check_batch
-    if every is None:
-        return 0.0
-    if every == math.inf:  # at the end of an epoch whose length is not known in advance
-        every = trainer.num_training_batches
-    return float(sum(trainer.num_val_batches) / every / (trainer.check_val_every_n_epoch or 1))

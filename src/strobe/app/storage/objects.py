@@ -82,6 +82,11 @@ class Storage:
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_open": None}
 
+    @property
+    def reach(self) -> dict[str, Any]:
+        """What another root on the same server is reached with."""
+        return {name: getattr(self, name) for name in ("endpoint", "requests", "timeout_seconds")}
+
     def listed(self) -> Listed:
         """All objects below the root, of which each folder is listed by a request of its own."""
         import obstore
@@ -120,6 +125,11 @@ class Storage:
         parts = (room[end - size : end] for end, size in zip(ends.tolist(), sizes, strict=True))
         list(pool.map(self._cached if cached and self.cache else self._get, keys, versions, parts))
         return Contents(data, torch.from_numpy(ends))
+
+    def fetch_parts(self, parts: Sequence[tuple[str, int, memoryview]]) -> None:
+        """Fill each buffer with the bytes of an object from a place on; raises as :meth:`fetch`."""
+        _, pool = self._client()
+        list(pool.map(lambda part: self._part(*part), parts))
 
     def put(self, key: str, content: bytes) -> None:
         """Write an object below the root."""
@@ -163,6 +173,16 @@ class Storage:
             )
         if _digest(answer.meta["e_tag"] or "") != version:
             raise DataError(f"{address} was replaced during the run; start again, so that each epoch has the same data")
+        into[:] = memoryview(content)
+
+    def _part(self, key: str, start: int, into: memoryview) -> None:
+        import obstore
+
+        store, _ = self._client()
+        with self._explained(self.address(key)):
+            content = obstore.get_range(store, key, start=start, length=len(into))
+        if len(content) != len(into):
+            raise DataError(f"{self.address(key)} ends at byte {start + len(content)}: it is truncated; write it again")
         into[:] = memoryview(content)
 
     def _client(self) -> tuple[Any, ThreadPoolExecutor]:
@@ -228,7 +248,8 @@ class Storage:
             return f"{address} is missing, although it was listed; put it back, or start again without it"
         reason = code or (f"status {status}" if status else "")
         if not reason:
-            reason = "no answer in time" if "timed out" in text else "the connection failed"
+            late = "kind: Timeout" in str(error) or "timed out" in text
+            reason = "no answer in time" if late else "the connection failed"
         return (
             f"{address} cannot be fetched: {reason}, after tries for up to {self.timeout_seconds:g} s; check {where}, "
             "or give data.timeout_seconds=SECONDS"

@@ -1,14 +1,13 @@
 """One side of a training after the other, measured alone in a process of its own, as it is asked for."""
 
 import contextlib
-import traceback
 from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from strobe.app.build import PRELOAD
-from strobe.app.tuning.trainee import OUTPUT, failure_of
-from strobe.process.fork import Failure, FreshProcess, print_into
+from strobe.app.tuning.trainee import telling
+from strobe.process.fork import Failure, FreshProcess
 
 
 class Alone:
@@ -46,12 +45,11 @@ class Alone:
 
 
 def _serve(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
-    """The body of the process: measure what is asked for until nobody asks any more; or send a Failure."""
-    print_into(folder / OUTPUT)
-    try:
+    """The body of the process: measure what is asked for until nobody asks any more."""
+    with telling(pipe, folder), contextlib.suppress(EOFError):
         import torch
 
-        from strobe.app.build.instantiate import build_data
+        from strobe.app.build.instantiate import set_up_data
         from strobe.app.config.compose import recomposed
         from strobe.app.config.register import composing
         from strobe.app.run.ceilings import Ceilings
@@ -62,14 +60,6 @@ def _serve(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
             if cfg.threads is not None:
                 torch.set_num_threads(cfg.threads)
             torch.manual_seed(cfg.seed)
-            data = build_data(cfg)
-            data.prepare_data()
-            data.setup()
-            ceilings = Ceilings(cfg, data, overrides)
+            ceilings = Ceilings(cfg, set_up_data(cfg), overrides)
             while True:
                 pipe.send(ceilings.alternative(*pipe.recv(), turns=True))
-    except EOFError:
-        pass
-    except (Exception, SystemExit) as error:
-        traceback.print_exc()
-        pipe.send(failure_of(error))

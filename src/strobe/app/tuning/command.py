@@ -16,16 +16,15 @@ from strobe.app.config.checks import check
 from strobe.app.config.compose import endings, require_one_device
 from strobe.app.tuning import saving
 from strobe.app.tuning.measuring import Measuring
-from strobe.errors import ConfigError
 from strobe.overrides import command_of, key_of
 from strobe.present.terminal import console as output
 from strobe.present.terminal import say
 from strobe.process.locks import alone_in
 from strobe.records.places import OUTPUTS, discard
 from strobe.tune.page import write_page
-from strobe.tune.record import NAME, Tuning, begin, resumed
+from strobe.tune.record import NAME, Tuning, begin
 from strobe.tune.script import seconds
-from strobe.tune.session import broken_off, search
+from strobe.tune.session import begun, search
 from strobe.tune.table import print_tuning, times
 
 OWN = ("tune.", "hydra.", "sweep.")  # keys that train.py is not given
@@ -49,7 +48,10 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Measuri
     command = shlex.join(["python", "-m", "strobe.tune", *task, *places])  # as it goes on where it was broken off
     folder = Path(HydraConfig.get().runtime.output_dir)
     budget = seconds(cfg.tune.budget, "tune.budget=")
-    tuning = _tuning(begin(folder, given, over, command=command, budget=budget), console)
+    fresh = begin(folder, given, over, command=command, budget=budget)
+    tuning = begun(fresh, OUTPUTS / "tune", "hydra.run.dir=" if places else None, console)
+    if tuning.folder != folder:
+        shutil.rmtree(folder, ignore_errors=True)  # Hydra has just made it, and nothing will lie there
     with alone_in(tuning.folder, "hydra.run.dir"):
         config: Any = OmegaConf.to_object(cfg.tune)
         deadline = time.monotonic() + tuning.header["budget"] - tuning.seconds
@@ -63,24 +65,6 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Measuri
     if preset is not None:
         _save(preset, tuning, console)
     say(console, str(write_page(tuning)))
-
-
-def _tuning(fresh: Tuning, console: Console) -> Tuning:
-    """The search to go on with: the newest one that the same command began, if it was broken off; else a new one."""
-    own = fresh.folder / NAME
-    if any(key_of(override) == "hydra.run.dir" for override in HydraConfig.get().overrides.hydra):
-        found = resumed(fresh, own) if own.is_file() else None
-        if own.is_file() and found is None:
-            raise ConfigError(
-                f"hydra.run.dir={fresh.folder} holds a search that is completed, or another one; give another folder"
-            )
-    else:
-        found = broken_off(fresh, OUTPUTS / "tune")
-        if found is not None:
-            shutil.rmtree(fresh.folder, ignore_errors=True)  # Hydra has just made it, and nothing will lie there
-    if found is not None:
-        say(console, f"Going on with {found.folder / NAME}")
-    return found or fresh
 
 
 def _save(preset: Path, tuning: Tuning, console: Console) -> None:

@@ -1,94 +1,84 @@
-"""A configuration that trains when it is told to, in a process of its own that stands still in between.
+"""The application's own training, which takes turns; and the processes in which it is measured."""
 
-Machines drift: what trains at 1000 images/s now may train at 700 in a minute. So two configurations are compared by
-short turns, one after the other, of trainings that are both there all the time. Between its turns a training's whole
-session is stopped (SIGSTOP): its loader processes and threads make no batches in advance and leave the other all cores.
-"""
-
+import contextlib
 import traceback
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any, cast
 
 from hydra.errors import HydraException
 
 from strobe.app.build import PRELOAD
-from strobe.duel.paired_trial import TakesTurns
-from strobe.errors import StrobeError
-from strobe.measure.timing import Block
-from strobe.process.fork import MEMORY, Failure, FreshProcess, members, memory_of, print_into
-
-OUTPUT = "output.txt"
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A training that is warm and stands still.
-
-    Attributes:
-        step_seconds: of the last step of its warm-up.
-        images: of that step.
-    """
-
-    step_seconds: float
-    images: int
+from strobe.duel import turning
+from strobe.duel.training import TakesTurns
+from strobe.errors import ConfigError, StrobeError
+from strobe.process.fork import MEMORY, Failure, print_into
+from strobe.records.places import OUTPUT
 
 
 class Trainee(TakesTurns):
     """One configuration that takes turns.
 
-    It is the application's own training with all its callbacks and its logger, without an end, validation,
-    checkpoints, schedule and profiler. When this process ends in whatever way, it ends too.
+    It trains with all its callbacks and its logger, without an end, validation, checkpoints, schedule and profiler.
 
     Args:
         overrides: of ``train.py``.
         folder: where callbacks write, and ``output.txt`` holds what is printed.
         timeout: as of :class:`TakesTurns`.
-
-    Attributes:
-        memory: bytes, after each answer: ``rss_peak_bytes``, the most that the training process held, with what its
-            loader processes hold now and do not share; ``device_peak_bytes``, on its GPU, None without one.
     """
 
     def __init__(self, overrides: Sequence[str], folder: Path, *, timeout: float) -> None:
-        super().__init__(timeout)
-        self.overrides = tuple(overrides)
-        self.folder = folder
-        self.memory: dict[str, int | None] = {"rss_peak_bytes": None, "device_peak_bytes": None}
-
-    def start(self) -> Ready | Failure:
-        """Build it, and train until it is warm: as many steps as no run counts, and what workers had ready at first."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._process = FreshProcess(_train, self.overrides, self.folder, preload=[PRELOAD], guarded=True)
-        found = self._answer(self._process, self.timeout)
-        return found if isinstance(found, Failure) else Ready(found.seconds / found.steps, found.images)
-
-    def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
-        found = process.receive(timeout)
-        if isinstance(found, Failure):
-            self.close()
-            return found
-        process.pause()
-        turn: Block
-        turn, peaks = found
-        loading = sum(memory_of(pid) for pid in members(process.pid) if pid != process.pid)
-        self.memory = peaks | {"rss_peak_bytes": peaks["rss_peak_bytes"] + loading}
-        return turn
+        super().__init__(folder, _train, tuple(overrides), folder, timeout=timeout, preload=[PRELOAD])
 
 
 def _train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
-    """The body of the process: train for ever, and answer; or send a Failure."""
+    """The body of the process."""
+    with telling(pipe, folder):
+        train(pipe, overrides, folder)
+
+
+def train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
+    """Train with these overrides of ``train.py``, and take turns, until this process is ended.
+
+    Raises:
+        ConfigError: a value cannot work.
+        DataError: data is missing, or cannot be loaded.
+    """
+    import torch
+
+    from strobe.app.build.instantiate import build
+    from strobe.app.config.checks import check
+    from strobe.app.config.compose import endless
+    from strobe.app.run.train import quieten
+    from strobe.callbacks.lightnings import Callback
+
+    cfg = endless(overrides)
+    check(cfg)
+    if cfg.threads is not None:
+        torch.set_num_threads(cfg.threads)
+    quieten()
+    torch.manual_seed(cfg.seed)
+    parts = build(cfg, folder)
+    if parts.trainer.world_size > 1:
+        raise ConfigError(
+            f"trainer.devices={cfg.trainer.devices}: trainings take turns on one device only; give trainer.devices=1"
+        )
+    turns, trainer = turning.Turns(pipe), cast(Any, parts.trainer)
+    trainer.callbacks.append(type("Steps", (turning.Steps, Callback), {})(turns))
+    trainer.fit(parts.model, datamodule=parts.data)
+    turns.ended()
+
+
+@contextlib.contextmanager
+def telling(pipe: Connection, folder: Path) -> Iterator[None]:
+    """For the body of a process: what it prints goes into the folder, and an error to who has the pipe."""
     print_into(folder / OUTPUT)
     try:
-        from strobe.app.tuning.turns import train
-
-        train(pipe, overrides, folder)
-        failure = Failure("training ended by itself; leave out what ends it, such as a callback")
+        yield
     except (Exception, SystemExit) as error:
         traceback.print_exc()
-        failure = failure_of(error)
-    pipe.send(failure)
+        pipe.send(failure_of(error))
 
 
 def failure_of(error: BaseException) -> Failure:

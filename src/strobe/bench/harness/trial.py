@@ -14,10 +14,10 @@ from strobe.errors import StrobeError
 from strobe.measure.pagecache import COLD, bring, require_cold, resident
 from strobe.measure.timing import repeated
 from strobe.process.fork import Failure, in_fresh_process, print_into
+from strobe.records.places import OUTPUT
 
 LEAST = 0.01  # seconds that the clock is asked about; quicker repetitions are timed together
 MOST = 200  # timed pieces of a trial
-LOG = "output.txt"
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def run_trial(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Repor
     try:
         outcome = in_fresh_process(attend, cell, trial, turn, timeout=timeout, preload=[PRELOAD])
     finally:  # remove what is empty of what it has left
-        log = trial.folder / LOG
+        log = trial.folder / OUTPUT
         if log.is_file() and not log.stat().st_size:
             log.unlink()
         with contextlib.suppress(OSError):
@@ -48,7 +48,7 @@ def run_trial(cell: Cell, trial: Trial, *, turn: float, timeout: float) -> Repor
 
 def attend(pipe: Connection, cell: Cell, trial: Trial, turn: float) -> None:
     """The body of a cell's process: measures, and sends a Report or a Failure; its output goes to a file."""
-    print_into(trial.folder / LOG)
+    print_into(trial.folder / OUTPUT)
     outcome: Report | Failure
     try:
         import torch

@@ -15,9 +15,9 @@ from strobe.diagnose.attribution import (
     held,
     lonely,
     stalls,
-    taken,
     threads_beside,
 )
+from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import ACCUMULATE, PREPARING, accumulated, cores_of_a_rank, scaling

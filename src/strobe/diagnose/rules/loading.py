@@ -2,8 +2,9 @@
 
 import math
 
-from strobe.diagnose.attribution import SLEEPING, lack_of_cores
+from strobe.diagnose.attribution import SLEEPING
 from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
+from strobe.diagnose.cores import lack_of_cores, lost_cores, sharing, untried_workers
 from strobe.diagnose.fetching import storage_cause
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
@@ -14,7 +15,6 @@ from strobe.diagnose.symptoms import (
     crowded,
     restarts,
     steady_waiting,
-    untried_workers,
     usual_wait,
     worker_limit,
     workers_in_vain,
@@ -25,6 +25,8 @@ from strobe.records.run import Figure, Record, as_number
 SELDOM = 0.75  # of the steps in which a worker's batches come in turn: fewer wait because some batches take long
 MOST_NOISE = 0.25  # of the step: more waiting than this is real, however uneven the steps are
 FAR = 3.0  # times as long as the loader alone takes
+SHARED = "what workers gain, the model loses"
+FEWER = f"Try fewer workers, or none: {SHARED}."
 PREFETCH = "engine.prefetch_factor"
 
 MOST_PARTS, MOSTLY = 3, 0.5
@@ -67,8 +69,8 @@ def loader(record: Record, step: Step) -> Finding | None:
         for entry in record.alternatives("loader")
         if (found := estimate_of_loader(record, step, entry)) is not None
     ]
-    in_vain = workers_in_vain(record, step)
-    if in_vain is None:
+    in_vain, lost = workers_in_vain(record, step), lost_cores(record, step)
+    if in_vain is None and not lost:
         remedies += [remedy for remedy in (_more_workers(record, step), _prefetch(record, step)) if remedy]
     nothing: _Remedy = (without_waiting(step), (), _nothing_measured(record, step))
     helping = [remedy for remedy in remedies if remedy[0].median >= WORTH]
@@ -78,7 +80,7 @@ def loader(record: Record, step: Step) -> Finding | None:
     known = [(name, rate) for name, rate in sides if rate and FAR_ABOVE * rate.median > 1 / step.length]  # not wrong
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     told, hint = _parts(record)
-    told += _seldom(record, step) + (f" {in_vain[0]}" if in_vain else "")
+    told += (f" {lost}" if lost else _seldom(record, step)) + (f" {in_vain[0]}" if in_vain else "")
     return Finding(
         "loader",
         f"{percent(step.waiting)} of each step waits for data",
@@ -105,9 +107,8 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
         predicted = Figure(math.sqrt(most.median), 1.0, most.high)
     if predicted is None:
         return None
-    own, threads = cores_of_a_rank(record) or 0, record.count("threads") or 1
-    wanting = f"{counted(step.workers, 'worker')} and {counted(threads, 'computing thread')} share {own:g} cores"
-    left = workers_of(best, step) if best else max(1, math.floor(own) - 1)
+    wanting = sharing(record, step)
+    left = workers_of(best, step) if best else max(1, math.floor(cores_of_a_rank(record) or 0) - 1)
     idle = percent(record.number("machine", "idle") or 0.0)
     if lacking and step.loader:
         wanting += f" ({idle} idle); {percent(step.waiting)} of each step waits for data, though the loader "
@@ -116,9 +117,7 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
         "workers_hurt",
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} cores that training needs",
         f"{wanting}; with {left} the loader alone reaches {pace(best.rate.median)}." if best else f"{wanting}.",
-        f"Use {counted(left, 'worker')}."
-        if left
-        else "Load in the training process: what workers gain, the model loses.",
+        f"Use {counted(left, 'worker')}." if left else f"Load in the training process: {SHARED}.",
         best.overrides if best else (f"{WORKERS}={left}",) if left < step.workers and record.has(WORKERS) else (),
         predicted,
     )
@@ -207,6 +206,8 @@ def _nothing_measured(record: Record, step: Step) -> str:
         return (
             "The loader alone is far faster than in training: look at what training adds, such as a collate function."
         )
+    if lost_cores(record, step):
+        return f"{FEWER} Going further needs more cores, or samples that are cheaper to make."
     advice = f"{tried}: look at the storage, and at the time to decode an image."
     limit = worker_limit(record, step)
     if limit is not None and limit.workers <= step.workers:

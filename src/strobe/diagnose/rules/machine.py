@@ -1,6 +1,6 @@
 """The machine: other processes on the same cores, and a quota that stops training."""
 
-from strobe.diagnose.attribution import MOST_TAKEN, taken
+from strobe.diagnose.cores import MOST_TAKEN, taken
 from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.rules import Finding
 from strobe.present.format import cores, duration, percent, size

@@ -1,6 +1,6 @@
 """Nothing to fix: how near training is to its ceiling, and what takes the largest part of a step."""
 
-from strobe.diagnose.attribution import taken
+from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import PREPARING, preparing, too_low

@@ -8,7 +8,7 @@ from strobe.present.format import counted, duration, pace, percent
 from strobe.records.run import Record
 
 ELSEWHERE = "A cache on the local disk (data.cache=FOLDER) fetches each object once for all epochs"
-SHARDS = "shards of many images (python -m strobe.pack --shards) need few requests"
+SHARDS = "shards of many images (python -m strobe.pack --shards), copied to this disk, need few requests"
 
 
 def storage_latency(record: Record, step: Step) -> Finding | None:

@@ -161,8 +161,6 @@ def spans(trial: Trial, *, recorded: bool) -> Iterator[Work]:
     with TemporaryDirectory(prefix="strobe-") as scratch:
         parts = build(cfg, Path(scratch))
         parts.data.trainer = parts.trainer
-        parts.data.prepare_data()
-        parts.data.setup()
         times = _loading(parts.data.batches("train", parts.data.batch_size, shuffle=True, endless=True))
         recorder, numbers, size = SpanFolder(Path(scratch)), count(), parts.data.batch_size
 

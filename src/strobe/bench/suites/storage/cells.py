@@ -15,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -23,8 +24,7 @@ from torchvision.transforms.v2.functional import resize
 
 from strobe.app.config.compose import configure
 from strobe.app.data.base import ImageData
-from strobe.app.loaders.sources import FileSource
-from strobe.app.run.storage import fetch_rate
+from strobe.app.run.storage import Fetching
 from strobe.app.storage.serving import BUCKET, CREDENTIALS
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.inputs import prepared
@@ -113,10 +113,8 @@ def apart(folder: Path, latency: int) -> Iterator[str]:
 def _alone(job: Job) -> Done:
     """Fetches the objects that ours read, and does nothing with them."""
     data, _ = prepared(job.keys)
-    source = data.found["train"]
-    assert isinstance(source, FileSource)
-    files = source.indices[torch.randperm(len(source.indices))].numpy()
-    return Done(len(files), len(files) / fetch_rate(source, files, job.requests, ALONE))
+    files = np.random.default_rng().permutation(data.found["train"].indices.numpy())
+    return Done(len(files), len(files) / Fetching.of(data).rate(files, job.requests, ALONE))
 
 
 def _epoch(way: "Way", job: Job) -> Done:

@@ -1,0 +1,65 @@
+"""Cores that training, its loader workers and other processes compete for."""
+
+from strobe.diagnose.predict import Step
+from strobe.diagnose.symptoms import cores_of_a_rank, crowded
+from strobe.present.format import counted, duration, percent
+from strobe.records.run import Record
+
+IDLE = 0.15  # of the cores' time: if less is idle, a phase may have waited for a core
+PLENTY = 0.5  # of the cores' time: so much of it is enough for workers
+TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
+FAR = 3.0  # times as fast as training: a loader this fast alone is not what training waits for
+SLOWED = 0.1  # of computing alone: so much longer beside workers, and they take its cores
+
+
+def taken(record: Record, *part: str) -> float:
+    """The share of its time that training waited for cores used by others; 0 if that is small.
+
+    ``delayed`` counts the main thread only while it was ready to run: a sleeping thread loses nothing to others.
+    ``part`` of the record: ``ceilings`` for the time in which these were measured.
+    """
+    names = ("others", "stolen", "idle", "starved")
+    others, stolen, idle, starved = (record.number(*part, "machine", name) or 0.0 for name in names)
+    delayed = record.number(*part, "machine", "delayed")
+    if delayed is None:  # not every kernel reports it; then what others used while no core was idle
+        delayed = min(others + stolen, starved or 1.0) if idle <= IDLE else 0.0
+    return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
+
+
+def lack_of_cores(record: Record, step: Step) -> bool:
+    """Whether training waits for its loader because cores are short, and not because loading takes long."""
+    idle = record.number("machine", "idle")
+    if step.loader is None or idle is None or idle > IDLE or taken(record):
+        return False
+    return crowded(record, step) and step.length > FAR / step.loader.median
+
+
+def lost_cores(record: Record, step: Step) -> str:
+    """A sentence on cores that workers take from training; empty where there are enough for both."""
+    idle, slower = record.number("machine", "idle"), step.compute - step.undisturbed
+    if step.cores is None or not crowded(record, step) or taken(record):
+        return ""
+    told = sharing(record, step) + ("" if idle is None else f" ({percent(idle)} idle)")
+    if slower >= SLOWED * step.undisturbed:
+        alone, beside = (duration(seconds * step.images) for seconds in (step.undisturbed, step.compute))
+        return f"{told}: computing takes {beside} a step, alone {alone}."
+    return f"{told}." if idle is not None and idle <= IDLE else ""
+
+
+def sharing(record: Record, step: Step) -> str:
+    """Who competes for the cores: ``2 workers and 2 computing threads share 2 cores``."""
+    own, threads = cores_of_a_rank(record) or 0, record.count("threads") or 1
+    return f"{counted(step.workers, 'worker')} and {counted(threads, 'computing thread')} share {own:g} cores"
+
+
+def untried_workers(record: Record, count: int) -> str:
+    """The advice to load with so many workers, which was not measured: on a CPU they have what training leaves idle."""
+    idle, workers = record.number("machine", "idle"), counted(count, "worker")
+    if record.text("accelerator") != "cpu" or (idle is not None and idle >= PLENTY):
+        return f"Load with {workers} (not measured)."
+    if idle is None:
+        return f"Load with {workers} (not measured: they share the cores with training)."
+    if idle <= IDLE:
+        return f"No core is free for workers ({percent(idle)} are idle): measure whether {workers} help."
+    told = f"the {percent(idle)} of the cores that training leaves idle allow {1 / (1 - idle):.1f}x at most"
+    return f"Load with {workers} (not measured: {told})."

@@ -1,0 +1,59 @@
+"""What a finding in a record promises: a speed-up with its interval, or a bound in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from strobe.diagnose.predict import WORTH
+from strobe.diagnose.rules import Finding
+from strobe.measure import WIDEST
+from strobe.present.format import percent
+from strobe.records.run import Record
+
+ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
+
+
+def is_measured(finding: Mapping[str, Any]) -> bool:
+    """Whether the steps themselves show how long training would take without the cause, whatever the remedy."""
+    low = Record(dict(finding)).number("predicted_speedup", "low") or 0.0
+    return finding.get("cause") == "straggler" and low > 1
+
+
+def gain(finding: Mapping[str, Any]) -> str:
+    """The speed-up that a finding in a record promises: ``2.5x (2.3 to 2.6)``; empty without a remedy.
+
+    With ``90%: `` before the interval if its level is known. Empty if the interval includes 1 or spans more than a
+    factor of ``WIDEST``.
+    """
+    record = Record(dict(finding))
+    median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
+    if _is_bounded(finding) or low <= 1 or high > WIDEST * low:
+        return ""
+    middle, least, most_of_all = (f"{end:.{1 if median >= 1.5 else 2}f}" for end in (median, low, high))
+    level = record.number("predicted_speedup", "level")
+    return f"{middle}x ({f'{percent(level)}: ' if level else ''}{least} to {most_of_all})"
+
+
+def bound(finding: Mapping[str, Any]) -> str:
+    """Of a finding without a remedy that was measured, how fast training would be without the cause, in words.
+
+    That is more than what a remedy brings: workers, say, do not take all waiting away. Empty where there is a remedy,
+    and where the cause costs little.
+    """
+    if not _is_bounded(finding) or finding.get("cause") in ("shared_machine", *ENDANGERS):
+        return ""  # their cost in caches, and in threads that wait for each other, is unknown
+    record = Record(dict(finding))
+    median, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "high"))
+    lost = record.number("lost")  # which older records do not have
+    most = max(median, 1 / max(1e-3, 1 - lost)) if lost is not None else high
+    without = "With no waiting at all" if finding.get("cause") == "loader" else "Without it"
+    return f"{without}, training would be up to {most:.{1 if most >= 1.5 else 2}f}x as fast" if most >= WORTH else ""
+
+
+def _is_bounded(finding: Mapping[str, Any]) -> bool:
+    return not finding.get("overrides") and not is_measured(finding)
+
+
+def span(finding: Finding) -> str:
+    """The interval of a prediction that promises nothing: ``0.8x to 3.4x``."""
+    ends = (finding.predicted_speedup.low, finding.predicted_speedup.high)
+    return " to ".join(f"{min(end, 99):.2g}x" for end in ends)
