@@ -1,6 +1,6 @@
 """``python -m strobe.duel --commit A --commit B``: two commits of a small project take turns, and nothing is left."""
 
-import multiprocessing.util
+import multiprocessing.forkserver
 import os
 import shutil
 import signal
@@ -56,7 +56,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder, scratch = tmp_path / "project", Path(tempfile.mkdtemp(prefix="duel-"))  # short, for sockets lie there
     (folder / "src").mkdir(parents=True)
     (tmp_path / "scratch").symlink_to(scratch)
-    multiprocessing.util.get_temp_dir()  # which this process keeps while it lives
+    multiprocessing.forkserver.ensure_running()  # later tests use this server, when the folder is gone
     git(folder, "init", "-q")
     (folder / "train.py").write_text(SCRIPT)
     for tag, pause in (("fast", "0.002"), ("slow", "0.02"), ("broken", "1 / 0"), ("fast-again", "0.002")):

@@ -4,13 +4,14 @@ import csv
 import json
 import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from strobe.callbacks.columns import COLUMNS, CPU, PHASES
-from strobe.records.files import write_summary
+from strobe.records.files import whole, write_summary
 from strobe.records.run import Record, load_record, read_summary
 from strobe.records.steps import measure_steps
 from support.interruptions import full_disk
@@ -36,6 +37,19 @@ def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("value", "error"), [("x" * 100_000, OSError), (object(), TypeError)], ids=["full", "type"])
+def test_threads_write_beside_each_other(tmp_path: Path) -> None:
+    """None takes what another one writes for a file that a killed process left."""
+
+    def write(number: int) -> None:
+        with whole(tmp_path / str(number)) as partial:
+            partial.write_text(str(number))
+
+    with ThreadPoolExecutor(16) as pool:
+        for _ in range(50):
+            list(pool.map(write, range(16)))
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {str(one): str(one) for one in range(16)}
+
+
 def test_a_failed_write_leaves_the_old_record(tmp_path: Path, value: object, error: type[Exception]) -> None:
     path = tmp_path / "summary.json"
     write_summary(path, {"a": 1})

@@ -27,7 +27,7 @@ def whole(path: Path) -> Iterator[Path]:
         with _held(partial) as file:
             yield partial
             os.fsync(file.fileno())
-        partial.replace(path)
+            partial.replace(path)  # while it is locked, or another process takes it for one that was left
         _sync(path.parent)
     finally:
         partial.unlink(missing_ok=True)
@@ -38,7 +38,8 @@ def remove_left(folder: Path) -> None:
     for left in folder.glob(_PARTIAL.format("*", "[0-9]*")):
         with suppress(OSError), left.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # or it is being written
-            left.unlink()
+            if os.path.samestat(os.fstat(file.fileno()), left.stat()):  # or another has taken its name since
+                left.unlink()
 
 
 def _held(path: Path) -> BinaryIO:
