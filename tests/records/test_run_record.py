@@ -36,7 +36,6 @@ def test_a_reader_never_sees_half_a_record(tmp_path: Path) -> None:
     assert read_summary(path) == {"a": 2}
 
 
-@pytest.mark.parametrize(("value", "error"), [("x" * 100_000, OSError), (object(), TypeError)], ids=["full", "type"])
 def test_threads_write_beside_each_other(tmp_path: Path) -> None:
     """None takes what another one writes for a file that a killed process left."""
 
@@ -50,6 +49,7 @@ def test_threads_write_beside_each_other(tmp_path: Path) -> None:
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {str(one): str(one) for one in range(16)}
 
 
+@pytest.mark.parametrize(("value", "error"), [("x" * 100_000, OSError), (object(), TypeError)], ids=["full", "type"])
 def test_a_failed_write_leaves_the_old_record(tmp_path: Path, value: object, error: type[Exception]) -> None:
     path = tmp_path / "summary.json"
     write_summary(path, {"a": 1})
