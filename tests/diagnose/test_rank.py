@@ -314,6 +314,10 @@ def test_a_phase_that_is_serial_for_the_most_part_loses_that_part() -> None:
     assert (first.cause, first.title) == ("single_thread", "60% of the forward pass uses one of 8 cores")
     assert first.lost == pytest.approx(0.6 * whole, rel=0.05)
     record.summary["cores_used"]["forward"] = 1.0 + 7 * 0.6
+    assert causes(record)[0] == "single_thread"  # the backward pass is hardly serial
+    record.summary["cores_used"]["backward"] = 1.0 + 7 * 0.7
+    assert "single_thread" not in causes(record)
+    record.summary["cores_used"] |= {"forward": 1.0 + 7 * 0.8, "backward": 1.0 + 7 * 0.98}
     assert "single_thread" not in causes(record)
 
 
@@ -365,7 +369,7 @@ def test_waiting_for_cores_that_workers_take_is_not_the_loaders() -> None:
     record.summary["ceilings"]["loader"] = 9000.0
     record.summary["ceilings"]["intervals"]["loader"] = [8900.0, 9100.0]
     assert causes(record)[0] == "workers_hurt"
-    record.summary["machine"]["idle"] = 0.5  # what it waits for computes nothing
+    record.summary["machine"] |= {"idle": 0.5, "own": 0.5}  # what it waits for computes nothing
     assert causes(record)[0] == "loader"
 
 
