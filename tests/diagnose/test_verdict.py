@@ -60,6 +60,8 @@ def test_a_gain_far_below_its_share_is_explained_where_the_record_tells() -> Non
     apart, (evidence,) = told(0.05, between=1.0)
     assert "because" in apart + evidence
     assert "of training lies between steps" in apart + evidence
+    validated = example("validation", summary__between_seconds={"validation": 0.3}, config__trainer={})
+    assert "because" not in verdict(validated, diagnose(validated))  # it lies there itself
 
 
 def test_a_verdict_tells_no_limit_below_the_measured_rate() -> None:

@@ -165,12 +165,15 @@ def made_up(record: Record, step: Step) -> float:
 def stalls(record: Record, step: Step) -> dict[str, float]:
     """Seconds of a step in which computing phases did not compute; {} if unknown.
 
-    Waiting for a core is not a stall, nor is waiting for other threads (``held``). A
-    host may wait while its GPU works.
+    Waiting for a core is not a stall, nor is waiting for other threads (``held``), or for one of torch's that waits for
+    a core itself. A host may wait while its GPU works.
     """
     delayed, idle = record.number("machine", "delayed"), record.number("machine", "idle")
     if idle is None or (delayed is None and idle <= IDLE):
         return {}
+    # A thread whose core the host of this virtual machine has taken seems to run.
+    stolen = min(1.0, (record.number("machine", "stolen") or 0.0) / max(0.01, 1 - idle))
+    kept_away = (delayed or 0.0) + stolen
     on_cpu = record.text("accelerator") == "cpu"
     # The torch threads that compute with the main one. If no core is idle, it may sleep until another gets one.
     together = record.count("threads") or 1 if on_cpu and idle > IDLE and not taken(record) else 1
@@ -182,8 +185,8 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
             continue
         main = min(used, record.number("main_used", phase) or 0.0)
         awake = main + max(0.0, used - beside - together * main)  # others may compute while the main thread waits
-        if awake < AWAKE:
-            idle_there = seconds * (1 - awake - (delayed or 0.0))
+        if awake + kept_away * min(2, together) < AWAKE:
+            idle_there = seconds * (1 - awake - kept_away)
             found[phase] = max(0.0, idle_there - waiting.get(phase, 0.0) - elsewhere[phase])
     if not on_cpu:
         unused, total = (step.length - step.busy) * step.images, sum(found.values())
