@@ -61,6 +61,12 @@ def test_waiting_for_bytes_is_not_waiting_for_a_core() -> None:
     parts = {part.cause: part.seconds for part in attribution(record, step_of(record))}
     assert parts[cause] == pytest.approx(wait)
     assert causes(record)[:2] == [cause, "shared_machine"]
+    assert record.summary["machine"]["others"] > 0.8
+    record.summary["machine"]["delayed"] = None  # a kernel that does not tell: others cannot have delayed a sleeper
+    parts = {part.cause: part.seconds for part in attribution(record, step_of(record))}
+    assert parts[cause] == pytest.approx(wait)
+    assert causes(record)[:2] == [cause, "shared_machine"]
+    record.summary["machine"]["delayed"] = 0.4
     record.summary["ceilings"]["storage"]["rate"] *= 2  # the other half of the wait is for something else
     parts = {part.cause: part.seconds for part in attribution(record, step_of(record))}
     assert parts[cause] < wait

@@ -39,7 +39,8 @@ def start(tmp_path: Path, sample_root: Path) -> Callable[..., str]:
     """Start ranks and return what they printed."""
 
     def run(launcher: str, *overrides: str, **variables: str) -> str:
-        given = [*COMMON, f"data.root={sample_root}", "data.tiles_per_class=10", *overrides]
+        data = [] if "data=eurosat" in overrides else [f"data.root={sample_root}", "data.tiles_per_class=10"]
+        given = [*COMMON, *data, *overrides]
         process = begin(*LAUNCHERS[launcher], str(PROBE), *given, cwd=tmp_path, PROBE=str(tmp_path), **variables)
         return ended(process, -signal.SIGKILL if "KILL" in variables else 0)
 
@@ -134,13 +135,24 @@ def test_a_mistake_is_told_once_and_before_other_ranks_begin(train: Train, tmp_p
     assert ended.output.count("holds no <Class>/*.tif") == 1
 
 
+@pytest.fixture(params=["disk", "storage"])
+def tiles_of_a_run(request: pytest.FixtureRequest, sample_root: Path) -> list[str]:
+    """Overrides for where its tiles lie."""
+    if request.param == "disk":
+        return []
+    endpoint = request.getfixturevalue("storage")
+    root = stored(endpoint, sample_root / "tiles" / "seed42-10", "killed")
+    given = ["data=eurosat", f"data.root={root}", f"data.endpoint={endpoint}", "loader=tifffile"]
+    return [*given, "engine=litdata", "engine.num_workers=0"]  # workers would read ahead of training
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
 def test_a_run_that_was_killed_goes_on_with_other_ranks_and_each_tile_is_trained_on_once(
-    before: int, after: int, start: Callable[..., str], tmp_path: Path
+    before: int, after: int, tiles_of_a_run: list[str], start: Callable[..., str], tmp_path: Path
 ) -> None:
-    common = ("hydra.run.dir=run", "trainer.limit_val_batches=0", "test=false", "data.batch_size=4")
-    common += ("trainer.enable_checkpointing=true", "checkpoint.save=resume", "checkpoint.every_n_steps=1")
+    common = [*tiles_of_a_run, "hydra.run.dir=run", "trainer.limit_val_batches=0", "test=false", "data.batch_size=4"]
+    common += ["trainer.enable_checkpointing=true", "checkpoint.save=resume", "checkpoint.every_n_steps=1"]
     start("lightning", *common, f"trainer.devices={before}", KILL="12")
     first = [path for rank in range(before) for path in (tmp_path / f"rank{rank}.txt").read_text().split()]
     for path in tmp_path.glob("rank*.txt"):

@@ -1,6 +1,7 @@
 """Cores that training, its loader workers and other processes compete for."""
 
-from strobe.diagnose.predict import Step
+from strobe.diagnose.fetching import for_bytes
+from strobe.diagnose.predict import Step, step_of
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded
 from strobe.present.format import counted, duration, percent
 from strobe.records.run import Record
@@ -22,8 +23,15 @@ def taken(record: Record, *part: str) -> float:
     others, stolen, idle, starved = (record.number(*part, "machine", name) or 0.0 for name in names)
     delayed = record.number(*part, "machine", "delayed")
     if delayed is None:  # not every kernel reports it; then what others used while no core was idle
-        delayed = min(others + stolen, starved or 1.0) if idle <= IDLE else 0.0
+        awake = 1.0 if part else 1 - _waiting_for_bytes(record)
+        delayed = min(others + stolen, starved or 1.0, awake) if idle <= IDLE else 0.0
     return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
+
+
+def _waiting_for_bytes(record: Record) -> float:
+    """The share of its time that training waits for bytes from storage, for which it needs no core."""
+    step = step_of(record)
+    return 0.0 if step is None else min(step.wait, for_bytes(record, step) / step.images) / step.total
 
 
 def left_idle(record: Record) -> float | None:

@@ -15,7 +15,7 @@ from support.photo_files import made
 from support.pipeline_parts import SIZE, batches, loader, source
 from support.refusals import refusal
 from support.runs import Train
-from support.stored import below, from_storage, stored
+from support.stored import Faulty, below, from_storage, stored
 
 FEW = 3  # images of a shard
 
@@ -86,13 +86,42 @@ def test_shards_in_storage_are_read_there_or_copied_once(storage: str, tmp_path:
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     epoch("packed", there, tmp_path, shards=out)
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    (first, *_) = sorted(path.name for path in folder.glob("chunk*"))
-    streamed = made("packed", there, tmp_path / "packed", shards=out, stream=True)
-    upload(storage, {f"shards/{first}": b"short"})
-    assert f"s3://strobe/shards/{first} cannot be fetched" in refusal(lambda: streamed[0])
-    assert f"s3://strobe/shards/{first} is missing or truncated; the same pack command" in refusal(
-        lambda: epoch("packed", there, tmp_path, shards=out, stream=True)
-    )
+
+
+def test_streamed_shards_are_read_by_workers_and_what_fails_is_one_sentence(
+    storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, out = source("tiles", tmp_path), "s3://strobe/streamed"
+    root = stored(storage, tmp_path, "to-stream")
+    there = from_storage(files, below(root, storage))
+    written = write(there, out, storage)
+    first = written.files[0]
+    with Faulty(storage) as line:
+        slow = from_storage(files, below(root, line.endpoint, timeout_seconds=3))
+        data: Any = made("packed", slow, tmp_path / "packed", shards=out, stream=True)
+        expected = epoch("packed", files, tmp_path)
+        for engine, workers, options in (("litdata", 2, {}), ("torch", 1, {"persistent_workers": False})):
+            for (pixels, labels), (known, wanted) in zip(
+                loader(engine, data, batches(), workers, **options), expected, strict=True
+            ):
+                assert labels.tolist() == known
+                assert torch.equal(pixels.int(), wanted.int()), engine
+        line.cut, data.images.storage._open = 300, None  # with its connections
+        assert f"{out}/{first} cannot be fetched: the connection failed" in refusal(lambda: data[0])
+    whole = shards.Place(out, {"endpoint": storage}).read(first)
+    for length in (5, written.start(0) + shards.PREFIX + 100):  # before the first image's pixels, and within them
+        data = made("packed", there, tmp_path, shards=out, stream=True)
+        upload(storage, {f"streamed/{first}": whole[:length]})
+        with pytest.raises(DataError, match=f"{out}/{first} has {length} bytes where at least .* it is truncated"):
+            data[0]
+        for stream in (True, False):
+            said = f"{out}/{first} is missing or truncated; the same pack command writes it again"
+            with pytest.raises(DataError, match=said):
+                made("packed", there, tmp_path / "new", shards=out, stream=stream)
+        upload(storage, {f"streamed/{first}": whole})
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "swordfish")
+    told = refusal(lambda: made("packed", there, tmp_path, shards=out, stream=True))
+    assert f"{out}/strobe.json: the storage refuses these credentials (SignatureDoesNotMatch); check AWS_ACCESS" in told
 
 
 def test_the_command_writes_what_training_reads(

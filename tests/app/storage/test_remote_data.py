@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from strobe import pack
+from strobe.app.loaders import shards
 from strobe.app.run.storage import measure_storage
 from strobe.errors import DataError
 from support.composing import composed_data
@@ -88,6 +90,25 @@ def test_a_run_from_storage_ends_as_one_from_the_disk_and_resumes_with_other_wor
         assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
     for path in whole.directory.rglob("*"):
         assert not path.is_file() or b"not-a-secret" not in path.read_bytes(), path
+
+
+def test_a_run_from_streamed_shards_ends_as_one_from_a_pack_and_resumes_with_other_workers(
+    train: Train, sample_root: Path, tiles_there: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, packed = "s3://strobe/shards-of-a-run", (*SHORTLY[1:], "loader=packed")
+    monkeypatch.setattr(shards, "SHARD_BYTES", 3 << 20)
+    pack.main(["--shards", out, *tiles_there])
+    here = ("data=eurosat", f"data.root={sample_root / TILES}", f"loader.directory={tmp_path / 'packs'}")
+    disk = train(*packed, *here, name="disk")
+    assert disk.code == 0, disk.output
+    streamed = (*packed, *tiles_there, f"loader.shards={out}", "loader.stream=true", "engine=litdata")
+    with monkeypatch.context() as patch:  # within the second epoch
+        before_each_step(patch, lambda model, _: model.trainer.global_step == 4 and raising(DataError("the end")))
+        assert train(*streamed, name="half").code == 1
+    rest = train(*streamed, "engine.num_workers=1", f"ckpt_path={tmp_path}/half/checkpoints/last.ckpt", name="rest")
+    assert rest.code == 0, rest.output
+    expected, found = weights(disk.directory), weights(rest.directory)
+    assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
 
 
 def test_photos_are_found_as_on_the_disk(storage: str, tmp_path: Path) -> None:

@@ -177,20 +177,27 @@ def open_shards(
         told = json.loads(place.read(DESCRIPTION))
         layout = Layout(**told["layout"] | {key: tuple(told["layout"][key]) for key in ("shape", "bands")})
         shards = Shards(**told | {"layout": layout})
-    except (OSError, ValueError, KeyError, TypeError, DataError):
+    except (OSError, ValueError, KeyError, TypeError):
         raise DataError(f"loader.shards={where} holds no {DESCRIPTION}, so no shards; {again} {where}") from None
     if not contents.layout.agrees(layout) or (shards.count, shards.names) != (
         len(contents.paths),
         names_of(contents.paths),
     ):
         raise DataError(f"loader.shards={where} holds other images than data.root, or in another form; {again} OTHER")
-    if place.storage is None or not stream:
-        return MappedShards(_copied(place, shards, directory) if place.storage else Path(where), shards)
-    there = place.sizes()
-    for number, name in enumerate(shards.files):
-        if there.get(name) != shards.bytes(number):
-            raise DataError(f"{where}/{name} is missing or truncated; the same pack command writes it again")
+    if place.storage is None:
+        return MappedShards(Path(where), shards)
+    if not stream:
+        return MappedShards(_copied(place, shards, directory), shards)
+    _require(place, {name: shards.bytes(number) for number, name in enumerate(shards.files)})
     return StreamedShards(place.storage, shards)
+
+
+def _require(place: Place, sizes: Mapping[str, int]) -> None:
+    """Raise a :class:`DataError` that names the first shard which is not there with its size."""
+    there = place.sizes()
+    for name, size in sizes.items():
+        if there.get(name) != size:
+            raise DataError(f"{place.where}/{name} is missing or truncated; the same pack command writes it again")
 
 
 def _copied(place: Place, shards: Shards, directory: Path) -> Path:
@@ -208,6 +215,8 @@ def _copied(place: Place, shards: Shards, directory: Path) -> Path:
                 f"The shards need {decimal(needed)} in loader.directory={directory}, but {decimal(free)} are free "
                 "there; free the space, set another loader.directory, or copy nothing: loader.stream=true"
             )
+        if left:
+            _require(place, {name: sizes[name] for name in left})
         log.info("Copying %d of %d shards to %s", len(left), len(sizes), folder)
         with ThreadPoolExecutor(COPIERS) as pool:
             list(pool.map(lambda name: here.write(name, place.read(name)), left))

@@ -1,11 +1,12 @@
 """Objects in storage: listed once, then fetched many at a time, in whichever process asks."""
 
+import errno
 import hashlib
 import os
 import re
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -24,6 +25,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries, doubled each tim
 LISTERS = 16  # folders listed at once
 INSTALL = "make setup installs it, or: pip install '.[storage]'"
 OPEN = ", or AWS_SKIP_SIGNATURE=true where all may read"
+AGAIN = "the command that wrote it (python -m strobe.pack --shards) writes it again"
 REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
 
 
@@ -140,12 +142,13 @@ class Storage:
             obstore.put(store, key, content)
 
     def whole(self, key: str) -> bytes:
-        """An object that was not listed."""
+        """An object that was not listed; raises a FileNotFoundError if there is none."""
         import obstore
 
         store, _ = self._client()
-        with self._explained(self.address(key)):
+        with self._explained(self.address(key)), suppress(FileNotFoundError):
             return bytes(obstore.get(store, key).bytes())
+        raise FileNotFoundError(errno.ENOENT, f"{self.address(key)} is missing")
 
     def address(self, key: str) -> str:
         """The whole address of an object."""
@@ -179,10 +182,16 @@ class Storage:
         import obstore
 
         store, _ = self._client()
-        with self._explained(self.address(key)):
-            content = obstore.get_range(store, key, start=start, length=len(into))
-        if len(content) != len(into):
-            raise DataError(f"{self.address(key)} ends at byte {start + len(content)}: it is truncated; write it again")
+        address, end = self.address(key), start + len(into)
+        with self._explained(address):
+            try:
+                content = obstore.get_range(store, key, start=start, length=len(into))
+                size = start + len(content)
+            except Exception:  # servers differ in what they say where all these bytes are beyond the end
+                if (size := obstore.head(store, key)["size"]) >= end:
+                    raise
+        if size < end:
+            raise DataError(f"{address} has {size} bytes where at least {end} were expected: it is truncated; {AGAIN}")
         into[:] = memoryview(content)
 
     def _client(self) -> tuple[Any, ThreadPoolExecutor]:
