@@ -155,6 +155,8 @@ def diagnose(record: Record) -> list[Finding]:
     if any(one.cause == "straggler" for one in kept):  # which may be most of another cause
         kept = [one for one in kept if (one.lost or 0.0) >= 1 - 1 / WORTH or one.cause == "straggler"]
     kept = _in_order(kept)
+    if [one.cause for one in kept] == ["shared_machine"]:
+        kept = [with_line(kept[0], record, longest=True)]
     limits = [_limit(record, step, one) for one in kept[1:]]  # the verdict tells that of the first
     kept[1:] = [
         replace(one, evidence=f"{one.evidence} Fixing it gains less than this share, because {why}.") if why else one
