@@ -235,6 +235,15 @@ def test_few_steps_make_nothing_certain() -> None:
         assert causes(example("memory_layout", summary__steps={"measured": measured})) == ["nothing"]
 
 
+def test_of_few_steps_a_callback_that_costs_the_same_in_each_is_evident() -> None:
+    steps, hook = {"measured": 5, "profiled": 0, "skipped": 3}, CALLBACK | {"mean": 0.01, "calls": 5}
+    alike, uneven = (
+        example("nothing", summary__steps=steps, summary__callbacks=[hook | {"longest": longest}])
+        for longest in (0.012, 0.03)
+    )
+    assert (causes(alike), causes(uneven)) == (["callback"], ["nothing"])
+
+
 @pytest.mark.parametrize("status", ["completed", "failed", "interrupted"])
 @pytest.mark.parametrize("measured", [3, 90])
 @pytest.mark.parametrize(
