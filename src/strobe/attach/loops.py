@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from threading import current_thread, get_ident, main_thread
 from types import FrameType
 from typing import Any
@@ -116,11 +115,11 @@ def _heed() -> None:
 
 def _asked_to_end(number: int, _: FrameType | None) -> None:
     signal.signal(number, signal.SIG_DFL)
-    if is_recording():  # or this is a process that the script has forked
-        close(KeyboardInterrupt(number))
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
-    os.kill(os.getpid(), number)
+    try:
+        if is_recording():  # or this is a process that the script has forked
+            close(KeyboardInterrupt(number))
+    finally:
+        os.kill(os.getpid(), number)
 
 
 @atexit.register
