@@ -284,9 +284,8 @@ def test_a_process_without_lightning_ends_with_the_verdict() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_process_as_before_and_its_record_first(number: signal.Signals) -> None:
-    Path("train.py").write_text(
-        SCRIPT.replace("raise ArithmeticError", f"os.kill(os.getpid(), {number:d})\n        print")
-    )
+    text = SCRIPT.replace("raise ArithmeticError", f"os.kill(os.getpid(), {number:d})\n        print")
+    Path("train.py").write_text(f"import os\n{text}")
     environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == -number, done.stderr

@@ -339,8 +339,11 @@ def test_of_several_checkpoints_the_costliest_tells_how_often_they_save() -> Non
 
 
 def test_an_update_of_embeddings_is_mostly_of_rows_that_the_batch_does_not_have() -> None:
-    assert "sparse=True" not in of("optimizer", example("optimizer", summary__embedded=0.3))[0].advice
-    advice = of("optimizer", example("optimizer", summary__embedded=0.97))[0].advice
+    record = example("optimizer")
+    record.summary["embedded"] = 0.3
+    assert "sparse=True" not in of("optimizer", record)[0].advice
+    record.summary["embedded"] = 0.97
+    advice = of("optimizer", record)[0].advice
     assert advice.startswith("97% of the weights are rows of embeddings")
     assert "nn.Embedding(..., sparse=True)" in advice
 

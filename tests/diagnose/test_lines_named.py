@@ -55,5 +55,6 @@ def test_what_workers_load_is_named_by_what_it_took_without_them() -> None:
 
 
 def test_beside_other_processes_alone_the_longest_phase_is_named() -> None:
-    record = example("shared_machine", summary__lines=[line("backward", 4, 0.9)])
+    record = example("shared_machine")
+    record.summary["lines"] = [line("backward", 4, 0.9)]
     assert "90% of the backward pass is spent in ask, at train.py:4." in diagnose(record)[0].evidence
