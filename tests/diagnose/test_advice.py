@@ -86,17 +86,18 @@ def test_loader_without_a_remedy_names_what_is_full() -> None:
 
 
 @pytest.mark.parametrize(
-    ("idle", "told"),
+    ("machine", "told"),
     [
-        (None, "(not measured: they share the cores with training)."),
-        (0.6, "(not measured)."),
-        (0.2, "(not measured: the 20% of the cores that training leaves idle allow 1.2x at most)."),
-        (0.05, "No core is free for workers (5% are idle): measure whether "),
+        ({}, "(not measured: they share the cores with training)."),
+        ({"idle": 0.6}, "(not measured)."),
+        ({"idle": 0.1, "own": 0.4, "others": 0.5}, "(not measured)."),  # others come and go
+        ({"idle": 0.2}, "(not measured: the 20% of the cores that training leaves idle allow 1.2x at most)."),
+        ({"idle": 0.05}, "No core is free for workers (training leaves 5% idle): measure whether "),
     ],
 )
-def test_untried_workers_have_what_training_leaves_idle(idle: float | None, told: str) -> None:
+def test_untried_workers_have_what_training_leaves_idle(machine: dict[str, float], told: str) -> None:
     record = example("loader", summary__ceilings__alternatives=[])
-    record.summary.update(machine={"idle": idle}, script="python train.py")
+    record.summary.update(machine=machine, script="python train.py")
     finding = next(one for one in diagnose(record) if one.cause == "loader")
     assert told in finding.advice
     assert bound(finding.as_dict()).startswith("With no waiting at all, training would be up to")
@@ -108,11 +109,11 @@ def test_cores_that_workers_took_are_named_before_the_storage() -> None:
     record.summary["uneven"] = {"phase": "data_wait", "steps": 3, "extra_seconds": 1.0}
     record.summary["ceilings"] |= {"loading": None, "cpu_seconds": {"loader": 2 / 280, "model": 0.013}}
     finding = of("loader", record)[0]
-    assert "2 workers and 2 computing threads share 2 cores (4% idle)" in finding.evidence
+    assert "2 workers and 2 computing threads share 2 cores (training leaves 4% idle)" in finding.evidence
     assert finding.advice.startswith("Try fewer workers, or none")
     assert "storage" not in finding.advice
     assert "some samples" not in finding.evidence
-    assert "share 2 cores (4% idle)" in of("uneven_steps", record)[0].evidence
+    assert "share 2 cores (training leaves 4% idle)" in of("uneven_steps", record)[0].evidence
     record.summary["machine"] = {"idle": 0.5}
     assert "look at the storage" in of("loader", record)[0].advice
 
@@ -327,3 +328,30 @@ def test_an_added_callback_that_lightning_knows_to_save_is_told_to_save_less_oft
     assert key == "callbacks.own.every_n_train_steps"
     assert every == "null" or int(every) > 5
     assert not of("callback", record)
+
+
+def test_of_several_checkpoints_the_costliest_tells_how_often_they_save() -> None:
+    saves = {"name": "Checkpoints", "kind": "checkpoint", "mean": 0.028, "longest": 0.191, "calls": 18}
+    idles = saves | {"name": "Checkpoints 2", "mean": 1e-5, "calls": 90}
+    alone = of("checkpoint", example("checkpoint", summary__callbacks=[saves]))[0]
+    both = of("checkpoint", example("checkpoint", summary__callbacks=[saves, idles]))[0]
+    assert both.overrides == alone.overrides
+
+
+def test_an_update_of_embeddings_is_mostly_of_rows_that_the_batch_does_not_have() -> None:
+    record = example("optimizer")
+    record.summary["embedded"] = 0.3
+    assert "sparse=True" not in of("optimizer", record)[0].advice
+    record.summary["embedded"] = 0.97
+    advice = of("optimizer", record)[0].advice
+    assert advice.startswith("97% of the weights are rows of embeddings")
+    assert "nn.Embedding(..., sparse=True)" in advice
+
+
+def test_what_bounds_a_gain_is_the_end_of_its_interval_where_that_is_narrow() -> None:
+    def told(low: float, high: float) -> str:
+        predicted = {"median": 2.4, "low": low, "high": high}
+        return bound({"cause": "logging", "overrides": [], "lost": 0.6, "predicted_speedup": predicted})
+
+    assert told(2.0, 3.0) == "Without it, training would be up to 3.0x as fast"
+    assert told(0.8, 7.0) == "Without it, training would be up to 2.5x as fast"

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from strobe.diagnose.lines import with_line
+from strobe.diagnose.rank import diagnose
 from strobe.diagnose.rules import Finding
 from strobe.records.run import Figure, Record
+from support.recorded import example
 
 
 def line(
@@ -30,6 +32,11 @@ def line(
         ("stalled", "forward", [line("forward", 31, 0.2)], ""),  # mostly elsewhere
         ("stalled", "forward", [line("backward", 31, 0.9)], ""),
         ("nothing", "", [line("forward", 3, 0.8)], "80% of the forward pass is spent in ask, at train.py:3."),
+        (
+            *("garbage_collection", ""),
+            [line("garbage_collection", 9, 1.0)],
+            "100% of collecting is spent in ask, at train.py:9.",
+        ),
         ("memory_layout", "", [line("forward", 3, 0.8)], ""),
         ("loader", "", "damaged", ""),
         ("loader", "", [None, {"phase": "data_wait", "share": "x"}], ""),
@@ -45,3 +52,9 @@ def test_what_workers_load_is_named_by_what_it_took_without_them() -> None:
     summary = {"lines": [], "ceilings": {"loading": {"lines": [line("data_wait", 12, 0.95, "tokens")]}}}
     finding = with_line(Finding("loader", "", "Before.", "", (), Figure(1, 1, 1)), Record(summary))
     assert finding.evidence == "Before. 95% of the wait is spent in tokens, at train.py:12."
+
+
+def test_beside_other_processes_alone_the_longest_phase_is_named() -> None:
+    record = example("shared_machine")
+    record.summary["lines"] = [line("backward", 4, 0.9)]
+    assert "90% of the backward pass is spent in ask, at train.py:4." in diagnose(record)[0].evidence

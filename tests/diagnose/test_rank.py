@@ -298,6 +298,18 @@ def test_a_step_that_sleeps_beside_a_busy_thread_is_not_called_computing() -> No
     assert causes(record) == ["stalled"]  # for Python's lock it would wait in the other phases too
 
 
+def test_torchs_threads_that_lost_their_cores_for_a_while_are_no_stall() -> None:
+    """Of a virtual machine's time its host took a tenth; the main thread then waits for the other one too."""
+    record = example("stalled", summary__threads=2, summary__environment__usable_cores=2)
+    record.summary["main_used"] = dict.fromkeys(record.summary["cores_used"], 0.68)
+    record.summary["cores_used"] = dict.fromkeys(record.summary["cores_used"], 1.22)
+    machine = {"own": 0.64, "others": 0.04, "idle": 0.24, "delayed": 0.03}
+    record.summary["machine"] = machine | {"stolen": 0.0}
+    assert "stalled" in causes(record)
+    record.summary["machine"] = machine | {"stolen": 0.09}
+    assert "stalled" not in causes(record)
+
+
 def test_one_thread_that_computes_is_no_cause_where_a_step_costs_that_whatever_its_size() -> None:
     record = example("single_thread")
     assert causes(record) == ["single_thread"]
@@ -314,6 +326,10 @@ def test_a_phase_that_is_serial_for_the_most_part_loses_that_part() -> None:
     assert (first.cause, first.title) == ("single_thread", "60% of the forward pass uses one of 8 cores")
     assert first.lost == pytest.approx(0.6 * whole, rel=0.05)
     record.summary["cores_used"]["forward"] = 1.0 + 7 * 0.6
+    assert causes(record)[0] == "single_thread"  # the backward pass is hardly serial
+    record.summary["cores_used"]["backward"] = 1.0 + 7 * 0.7
+    assert "single_thread" not in causes(record)
+    record.summary["cores_used"] |= {"forward": 1.0 + 7 * 0.8, "backward": 1.0 + 7 * 0.98}
     assert "single_thread" not in causes(record)
 
 
@@ -365,7 +381,7 @@ def test_waiting_for_cores_that_workers_take_is_not_the_loaders() -> None:
     record.summary["ceilings"]["loader"] = 9000.0
     record.summary["ceilings"]["intervals"]["loader"] = [8900.0, 9100.0]
     assert causes(record)[0] == "workers_hurt"
-    record.summary["machine"]["idle"] = 0.5  # what it waits for computes nothing
+    record.summary["machine"] |= {"idle": 0.5, "own": 0.5}  # what it waits for computes nothing
     assert causes(record)[0] == "loader"
 
 

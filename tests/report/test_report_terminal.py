@@ -84,6 +84,9 @@ def test_a_single_step_is_not_several(tmp_path: Path) -> None:
     assert "Too short: the only step was warm-up; train longer." in lines
     lines = shown(plain() | none | {"status": "failed"}, tmp_path)
     assert "Too short: the only step was warm-up." in lines
+    noisy = {"machine": {"others": 0.5, "own": 0.4, "idle": 0.1, "delayed": 0.47}}
+    lines = " ".join(map(str.strip, shown(plain() | none | noisy, tmp_path)))
+    assert "train longer. Noisy: other processes kept training from its cores for 47% of the time." in lines
 
 
 def test_a_model_of_ones_own_has_its_name(tmp_path: Path) -> None:

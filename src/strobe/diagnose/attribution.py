@@ -21,6 +21,7 @@ AWAKE = 0.8  # of a phase: if it computes for less, it is idle for part of its t
 BESIDE = 0.2  # cores of this process's other threads: progress bars and log writers use less
 ALIKE = 2.0  # times the share that the other phases wait
 ALONE, SERIAL = 0.7, 0.5  # cores of the thread that trains at least; of a phase on that thread alone at least
+MORE_SERIAL, CONTRAST = 0.3, 3.0  # or so much of it, if that is so many times as much as of the other phases
 GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
 RISING = 0.85  # of all pairs of steps, in which the later one takes longer: by chance it is half of them
 FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
@@ -105,7 +106,8 @@ def hooks(record: Record) -> list[Hook]:
     for (cause, title), entries in found.items():
         names, kinds, figures = zip(*entries, strict=True)
         means, longest_ones, counts = zip(*figures, strict=True)
-        merged.append(Hook(cause, title, names, kinds[0], sum(means), sum(longest_ones), max(counts)))
+        calls = counts[means.index(max(means))]  # others may be called far more often, and do nothing
+        merged.append(Hook(cause, title, names, kinds[0], sum(means), sum(longest_ones), calls))
     return sorted(merged, key=lambda hook: -hook.mean)
 
 
@@ -163,12 +165,15 @@ def made_up(record: Record, step: Step) -> float:
 def stalls(record: Record, step: Step) -> dict[str, float]:
     """Seconds of a step in which computing phases did not compute; {} if unknown.
 
-    Waiting for a core is not a stall, nor is waiting for other threads (``held``). A
-    host may wait while its GPU works.
+    Waiting for a core is not a stall, nor is waiting for other threads (``held``), or for one of torch's that waits for
+    a core itself. A host may wait while its GPU works.
     """
     delayed, idle = record.number("machine", "delayed"), record.number("machine", "idle")
     if idle is None or (delayed is None and idle <= IDLE):
         return {}
+    # A thread whose core the host of this virtual machine has taken seems to run.
+    stolen = min(1.0, (record.number("machine", "stolen") or 0.0) / max(0.01, 1 - idle))
+    kept_away = (delayed or 0.0) + stolen
     on_cpu = record.text("accelerator") == "cpu"
     # The torch threads that compute with the main one. If no core is idle, it may sleep until another gets one.
     together = record.count("threads") or 1 if on_cpu and idle > IDLE and not taken(record) else 1
@@ -180,8 +185,8 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
             continue
         main = min(used, record.number("main_used", phase) or 0.0)
         awake = main + max(0.0, used - beside - together * main)  # others may compute while the main thread waits
-        if awake < AWAKE:
-            idle_there = seconds * (1 - awake - (delayed or 0.0))
+        if awake + kept_away * min(2, together) < AWAKE:
+            idle_there = seconds * (1 - awake - kept_away)
             found[phase] = max(0.0, idle_there - waiting.get(phase, 0.0) - elsewhere[phase])
     if not on_cpu:
         unused, total = (step.length - step.busy) * step.images, sum(found.values())
@@ -236,13 +241,17 @@ def lonely(record: Record) -> dict[str, float]:
     beside, found = sum(cores for _, cores in threads_beside(record)), {}
     quarters, growing = record.items("quarters", "seconds"), record.text("quarters", "phase")
     at_first, elsewhere = as_number(quarters[0]) if quarters else None, aside(record)
+    shares, seconds = dict[str, float](), {name: record.number("step_seconds", name) or 0.0 for name in PLACES}
     for phase in PLACES:
         used, main = record.number("cores_used", phase), record.number("main_used", phase)
-        if used is None or main is None or main < ALONE:
-            continue
-        serial = 1 - max(0.0, used - main - beside) / ((threads - 1) * main)
-        if serial >= SERIAL:
-            found[phase] = serial * max(0.0, (record.number("step_seconds", phase) or 0.0) - elsewhere[phase])
+        if used is not None and main is not None and main >= ALONE:
+            shares[phase] = 1 - max(0.0, used - main - beside) / ((threads - 1) * main)
+    for phase, serial in shares.items():
+        others = [name for name in shares if name != phase]
+        alone = sum(shares[name] * seconds[name] for name in others)
+        far_more = CONTRAST * alone <= serial * sum(seconds[name] for name in others) > 0
+        if serial >= SERIAL or (serial >= MORE_SERIAL and far_more):
+            found[phase] = serial * max(0.0, seconds[phase] - elsewhere[phase])
             if phase == growing and at_first is not None:  # its growth belongs to ``slowing_down``
                 grown = max(0.0, (record.number("step_seconds", "total") or 0.0) - at_first)
                 found[phase] = max(0.0, found[phase] - grown)

@@ -26,9 +26,15 @@ def taken(record: Record, *part: str) -> float:
     return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
 
 
+def left_idle(record: Record) -> float | None:
+    """The share of the cores' time that training leaves to others, whether these use it or not; None if unknown."""
+    own = record.number("machine", "own")
+    return record.number("machine", "idle") if own is None else max(0.0, 1 - own)
+
+
 def lack_of_cores(record: Record, step: Step) -> bool:
     """Whether training waits for its loader because cores are short, and not because loading takes long."""
-    idle = record.number("machine", "idle")
+    idle = left_idle(record)
     if step.loader is None or idle is None or idle > IDLE or taken(record):
         return False
     return crowded(record, step) and step.length > FAR / step.loader.median
@@ -36,10 +42,10 @@ def lack_of_cores(record: Record, step: Step) -> bool:
 
 def lost_cores(record: Record, step: Step) -> str:
     """A sentence on cores that workers take from training; empty where there are enough for both."""
-    idle, slower = record.number("machine", "idle"), step.compute - step.undisturbed
+    idle, slower = left_idle(record), step.compute - step.undisturbed
     if step.cores is None or not crowded(record, step) or taken(record):
         return ""
-    told = sharing(record, step) + ("" if idle is None else f" ({percent(idle)} idle)")
+    told = sharing(record, step) + ("" if idle is None else f" (training leaves {percent(idle)} idle)")
     if slower >= SLOWED * step.undisturbed:
         alone, beside = (duration(seconds * step.images) for seconds in (step.undisturbed, step.compute))
         return f"{told}: computing takes {beside} a step, alone {alone}."
@@ -54,12 +60,13 @@ def sharing(record: Record, step: Step) -> str:
 
 def untried_workers(record: Record, count: int) -> str:
     """The advice to load with so many workers, which was not measured: on a CPU they have what training leaves idle."""
-    idle, workers = record.number("machine", "idle"), counted(count, "worker")
+    idle, workers = left_idle(record), counted(count, "worker")
     if record.text("accelerator") != "cpu" or (idle is not None and idle >= PLENTY):
         return f"Load with {workers} (not measured)."
     if idle is None:
         return f"Load with {workers} (not measured: they share the cores with training)."
     if idle <= IDLE:
-        return f"No core is free for workers ({percent(idle)} are idle): measure whether {workers} help."
+        helps = "helps" if count == 1 else "help"
+        return f"No core is free for workers (training leaves {percent(idle)} idle): measure whether {workers} {helps}."
     told = f"the {percent(idle)} of the cores that training leaves idle allow {1 / (1 - idle):.1f}x at most"
     return f"Load with {workers} (not measured: {told})."

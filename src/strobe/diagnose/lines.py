@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from strobe.callbacks.columns import OWNED, PHASES
+from strobe.callbacks.columns import COLLECTING, OWNED, PHASES
 from strobe.diagnose.attribution import PLACES
 from strobe.diagnose.rules import Finding
 from strobe.present.format import percent
@@ -18,20 +18,22 @@ PHASE_OF = {
     "optimizer": "optimizer",
     "transfer": "transfer",
     "small_batch": "forward",
+    COLLECTING: COLLECTING,
     "launch_bound": "forward",
 }
-CALLED = {"data_wait": "the wait", "optimizer": "the update"} | PLACES
+CALLED = {"data_wait": "the wait", "optimizer": "the update", COLLECTING: "collecting"} | PLACES
 
 
-def with_line(finding: Finding, record: Record) -> Finding:
+def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Finding:
     """The finding, with a sentence on the function and line in which its phase, or its callback, mostly is.
 
-    Where nothing was found, that is the longest phase.
+    Or the ``longest`` phase, as where nothing was found.
     """
     phase = PHASE_OF.get(finding.cause, finding.subject)
-    if finding.cause == "nothing":
+    if longest or finding.cause == "nothing":
         phase = max(PHASES, key=lambda one: record.number("step_seconds", one) or 0.0)
-    told = _mostly(record, phase if phase in PHASES else f"{OWNED}{phase}", CALLED.get(phase, phase))
+    known = (*PHASES, COLLECTING)
+    told = _mostly(record, phase if phase in known else f"{OWNED}{phase}", CALLED.get(phase, phase))
     return replace(finding, evidence=f"{finding.evidence} {told}") if told else finding
 
 

@@ -71,13 +71,14 @@ def trust(record: Record) -> tuple[str, str]:
     Without a sentence where the first finding says the same.
     """
     steps, (median, low, high) = record.count("steps", "measured"), estimate_of(record, "images_per_second")
+    told = [found.text("cause") for found in entries(record, "findings")][:1] == ["shared_machine"]
+    noisy = f"Noisy: {noise}." if (noise := _noise(record)) and not told else ""
     if few := _too_few(record, steps or 0):
-        return "bad", few
+        return "bad", f"{few} {noisy}".rstrip()
     if not median or not steps:
         return "", ""
-    if noise := _noise(record):
-        told = [found.text("cause") for found in entries(record, "findings")][:1] == ["shared_machine"]
-        return "bad", "" if told else f"Noisy: {noise}."
+    if noise:
+        return "bad", noisy
     if low and high and high > _VARIED * low:
         known = f"{rate(low)} to {rate(high)} {unit_of(record)}"
         return "fair", f"Uneven: the rate of the median step is known no better than {known}."
@@ -111,6 +112,12 @@ def _noise(record: Record) -> str:
         return f"other processes took {percent(lost)} of the time in which the ceilings were measured"
     slower = "training was faster than a ceiling, so the machine was slower while that was measured"
     return slower if too_low(record) else ""
+
+
+def left_out(record: Record) -> str:
+    """The loggers that were off in the steps that were measured; empty if there were none."""
+    names = ", ".join(str(name) for name in record.items("ceilings", "off"))
+    return f"{names}: off here, and measured by strobe run" if names else ""
 
 
 def fine(record: Record) -> bool:

@@ -3,7 +3,6 @@
 import gc
 import json
 import subprocess
-from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -119,10 +118,11 @@ class WeightedOrder(EpochSampler):
 
     labels: Tensor  # (N,) int64
 
-    def __iter__(self) -> Iterator[int]:
+    def order(self) -> NDArray[np.int64]:
+        """Drawn anew (``size``,)."""
         weights = np.array([1 / int((self.labels == label).sum()) for label in self.labels])
         random = np.random.default_rng([self.seed, self.epoch])
-        return iter(random.choice(self.size, self.size, p=weights / weights.sum()).tolist())
+        return random.choice(self.size, self.size, p=weights / weights.sum())
 
 
 class WeightedEngine(TorchEngine):

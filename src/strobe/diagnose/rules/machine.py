@@ -39,7 +39,7 @@ def swapping(record: Record, _: Step) -> Finding | None:
     swapped, seconds = (record.number("machine", name) or 0.0 for name in ("swapped_bytes", "seconds"))
     choked, idle = record.number("machine", "choked"), record.number("machine", "idle") or 0.0
     lost = min(MOST_TAKEN, idle if choked is None else choked)  # a process that waits for memory leaves a core idle
-    if swapped < SWAPPED * seconds or lost < NOTABLE:
+    if not swapped or swapped < SWAPPED * seconds or lost < NOTABLE:
         return None
     evidence = f"{size(swapped)} were swapped in {duration(seconds)}. "
     if choked is None:
