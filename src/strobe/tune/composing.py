@@ -157,7 +157,7 @@ class Composer:
         return tuple(self._allowed(axis) for axis in values)
 
     def _updates(self) -> list[Changes]:
-        """The fused update; of a script's optimizers that have none, foreach, which torch takes itself on a GPU only."""
+        """The fused update; of a script's optimizers without one foreach, which torch takes itself on a GPU only."""
         record = self.record
         if record.has("model.fused") and record.setting("model.fused") is not True:
             return [("model.fused=true",)]

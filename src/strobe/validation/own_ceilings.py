@@ -67,7 +67,7 @@ def foreign(overrides: Sequence[str], seconds: float, folder: Path) -> Ceilings:
 
 
 def lines(ours: Sequence[Ceilings], theirs: Sequence[Ceilings], before: str = "") -> list[str]:
-    """A line for each side that all have measured; ``ours`` are the application's own ceilings, ``theirs`` a probe's."""
+    """A line for each side that all have measured: ``ours`` by ``strobe.ceilings``, ``theirs`` by a probe."""
     found = []
     for side in SIDES:
         pairs = [(one[side], other[side]) for one, other in zip(ours, theirs, strict=True)]
