@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     say(console, *lines(found[own], found[foreign]))
 
 
-def own(overrides: Sequence[str], seconds: float, folder: Path) -> Ceilings:
+def own(overrides: Sequence[str], seconds: float, _: Path) -> Ceilings:
     """What ``strobe.ceilings`` reaches."""
     record: Ceilings = json.loads(_run("strobe.ceilings", "--json", *overrides, f"ceilings_seconds={seconds:g}"))
     return record
