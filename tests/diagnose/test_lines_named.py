@@ -33,6 +33,11 @@ def line(
         ("stalled", "forward", [line("backward", 31, 0.9)], ""),
         ("nothing", "", [line("forward", 3, 0.8)], "80% of the forward pass is spent in ask, at train.py:3."),
         (
+            *("nothing", ""),  # what is longer shows none
+            [line("data_wait", 3, 0.8), line("prepare", 4, 0.8), line("forward", 5, 0.2), line("backward", 5, 0.2)],
+            "80% of scaling and augmenting is spent in ask, at train.py:4.",
+        ),
+        (
             *("garbage_collection", ""),
             [line("garbage_collection", 9, 1.0)],
             "100% of collecting is spent in ask, at train.py:9.",
@@ -43,7 +48,7 @@ def line(
     ],
 )
 def test_the_function_with_most_of_the_phase_is_named(cause: str, subject: str, lines: Any, told: str) -> None:
-    record = Record({"lines": lines, "step_seconds": {"forward": 0.02, "data_wait": 0.001}})
+    record = Record({"lines": lines, "step_seconds": {"forward": 0.02, "prepare": 0.01, "data_wait": 0.001}})
     finding = with_line(Finding(cause, "", "Before.", "", (), Figure(1, 1, 1), subject), record)
     assert finding.evidence == f"Before. {told}".strip()
 

@@ -12,6 +12,7 @@ from strobe.present.format import percent
 from strobe.records.run import Record, as_number
 
 MOSTLY = 0.3  # of a phase: less in one function is not told
+LONG = 0.2  # of the step: a shorter phase is not told of where nothing was found
 AT = 0.5  # of a function: its line is named if it has so much
 PHASE_OF = {
     "loader": "data_wait",
@@ -27,13 +28,15 @@ CALLED = {"data_wait": "the wait", "optimizer": "the update", COLLECTING: "colle
 def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Finding:
     """The finding, with a sentence on the function and line in which its phase, or its callback, mostly is.
 
-    Or the ``longest`` phase, as where nothing was found.
+    Or that of the ``longest`` phase which shows one, as where nothing was found: a backward pass runs no line of them.
     """
-    phase = PHASE_OF.get(finding.cause, finding.subject)
+    phases = [PHASE_OF.get(finding.cause, finding.subject)]
     if longest or finding.cause == "nothing":
-        phase = max(PHASES, key=lambda one: record.number("step_seconds", one) or 0.0)
+        spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in PHASES}
+        phases = [one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= LONG * sum(spent.values())]
     known = (*PHASES, COLLECTING)
-    told = _mostly(record, phase if phase in known else f"{OWNED}{phase}", CALLED.get(phase, phase))
+    places = ((phase if phase in known else f"{OWNED}{phase}", CALLED.get(phase, phase)) for phase in phases)
+    told = next(filter(None, (_mostly(record, *place) for place in places)), "")
     return replace(finding, evidence=f"{finding.evidence} {told}") if told else finding
 
 

@@ -43,7 +43,7 @@ def bound(finding: Mapping[str, Any]) -> str:
         return ""  # their cost in caches, and in threads that wait for each other, is unknown
     record = Record(dict(finding))
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
-    known = high <= WIDEST * low
+    known = low > 1 and high <= WIDEST * low
     lost = record.number("lost")  # which older records do not have
     most = max(high if known else median, 1 / max(1e-3, 1 - lost)) if lost is not None else high
     without = "With no waiting at all" if finding.get("cause") == "loader" else "Without it"
