@@ -11,12 +11,15 @@ import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EarlyStopping
-from lightning.pytorch.demos.boring_classes import BoringModel
+from lightning.pytorch.demos.boring_classes import BoringModel, RandomDataset
 from lightning.pytorch.profilers import PyTorchProfiler
+from lightning.pytorch.utilities import CombinedLoader
+from torch.utils.data import DataLoader, TensorDataset
 
 from strobe import Strobe
 from strobe.attach import callback, place
 from strobe.attach.entry import traces
+from strobe.attach.record import embedded
 from strobe.attach.settings import SCHEDULE, SHORT, schedule_of, schedule_on
 from strobe.callbacks.steps import StepRecorder
 from strobe.records.run import load_record
@@ -322,3 +325,34 @@ def test_a_disk_that_fills_leaves_the_record(tmp_path: Path) -> None:
         summary = record(disk / "here")
         assert (summary["status"], sum(summary["steps"].values())) == ("completed", 6)
         assert {path.name for path in (disk / "here").iterdir()} == {"steps.csv", "summary.json"}
+
+
+def test_several_loaders_without_workers_can_have_some(tmp_path: Path) -> None:
+    class Taking(BoringModel):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            return super().training_step(batch["first"], batch_idx)
+
+    def settings(workers: int) -> Any:
+        first, second = RandomDataset(32, 24), TensorDataset(torch.rand(24, 3))
+        loaders = {"first": DataLoader(first, 4), "second": DataLoader(second, 4, num_workers=workers)}
+        trainer_with(Strobe("here"), max_epochs=1, limit_val_batches=0).fit(
+            Taking(), CombinedLoader(loaders, "min_size")
+        )
+        return load_record(max(tmp_path.glob("here*")))
+
+    assert settings(0).setting("engine.num_workers") == 0
+    assert record(tmp_path / "here")["data"] == "RandomDataset and TensorDataset"
+    assert settings(1).setting("engine.num_workers") is None  # of which one?
+
+
+def test_the_share_of_embeddings_leaves_out_what_a_layer_shares() -> None:
+    class Words(torch.nn.Module):
+        def __init__(self, *, tied: bool, sparse: bool = False) -> None:
+            super().__init__()
+            self.words, self.last = torch.nn.Embedding(30, 2, sparse=sparse), torch.nn.Linear(2, 30, bias=False)
+            if tied:
+                self.last.weight = self.words.weight
+
+    assert embedded(Words(tied=False)) == 0.5
+    assert embedded(Words(tied=True)) == embedded(Words(tied=False, sparse=True)) == 0.0
+    assert embedded(torch.nn.ReLU()) is None

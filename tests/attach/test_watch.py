@@ -1,6 +1,7 @@
 """``strobe.watch``: loops that scripts write themselves, without Lightning, and the records of them."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -279,3 +280,28 @@ def test_a_process_without_lightning_ends_with_the_verdict() -> None:
     assert (summary["status"], summary["error"]["message"]) == ("failed", "the script's own")
     assert summary["script"] == "python train.py"
     assert len(rows()) == 31
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_process_as_before_and_its_record_first(number: signal.Signals) -> None:
+    text = SCRIPT.replace("raise ArithmeticError", f"os.kill(os.getpid(), {number:d})\n        print")
+    Path("train.py").write_text(f"import os\n{text}")
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == -number, done.stderr
+    assert not done.stdout  # nothing of the script ran any more
+    assert "here/report.html" in done.stderr
+    assert record()["status"] == "interrupted"
+    assert number.name in record()["error"]["message"]
+
+
+def test_a_script_keeps_its_own_handler_of_a_signal(standstill: Standstill) -> None:
+    def own(*_: Any) -> None: ...
+
+    before = signal.signal(signal.SIGTERM, own)
+    try:
+        loop = Loop(standstill)
+        loop.train(strobe.watch(loop.loader(), directory="here"))
+        assert signal.getsignal(signal.SIGTERM) is own
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -76,7 +76,12 @@ STEADY = [1, 1.01, 1.02, 1]
 @pytest.mark.parametrize(
     ("now", "then", "code", "said"),
     [
-        ({"a": STEADY}, {"a": STEADY}, 0, "passed: 1 cell is shown to keep more than 95% of the baseline's speed"),
+        (
+            {"a": STEADY},
+            {"a": STEADY},
+            0,
+            "passed: t, a, c, 1 thread is shown to keep more than 95% of the baseline's speed",
+        ),
         ({"a": [2, 2.01, 2, 2]}, {"a": STEADY}, 3, "regression: t, a, c, 1 thread is 0.503 (0.49"),
         ({"a": STEADY, "b": "no disk"}, {"a": STEADY, "b": STEADY}, 3, "regression: t, b, c, 1 thread failed"),
         ({"a": STEADY, "b": "no disk"}, {"a": STEADY, "b": "no disk"}, 4, "b, c, 1 thread: the baseline has not"),

@@ -1,5 +1,6 @@
 """Which lines of the user's own code training is in."""
 
+import gc
 import threading
 import time
 from pathlib import Path
@@ -57,3 +58,31 @@ def test_without_a_trainer_the_innermost_line_counts() -> None:
         pause()
     seen.end()
     assert (seen.found()[0]["phase"], seen.found()[0]["function"]) == ("forward", "pause")
+
+
+def test_a_comprehension_is_part_of_its_function() -> None:
+    def slow() -> list[None]:
+        return [time.sleep(0.02) for _ in range(5)]
+
+    seen = Lines(lambda: "forward")
+    for _ in range(5):
+        slow()
+    seen.end()
+    assert seen.found()[0]["function"] == "slow"
+
+
+def test_the_line_that_collects_garbage_is_told() -> None:
+    def tidy() -> None:
+        gc.collect()
+
+    phase = "backward"
+    seen = Lines(lambda: phase)
+    for _ in range(8):
+        tidy()
+    phase = "callbacks/Tidy"
+    gc.collect()
+    seen.end()
+    gc.collect()
+    (found,) = (line for line in seen.found() if line["phase"] == "garbage_collection")
+    assert (found["function"], found["share"]) == ("tidy", 1.0)
+    assert Path(__file__).read_text().splitlines()[found["line"] - 1].strip() == "gc.collect()"

@@ -54,7 +54,8 @@ def test_memory_that_grows_with_the_steps_is_seen(recorder: StepRecorder, monkey
     growth = measure_steps(recorder.path)["memory_growth"]
     assert growth["memory"]["steady"]
     assert growth["memory"]["bytes_per_second"] > 0
-    assert growth["memory"]["last_bytes"] - growth["memory"]["first_bytes"] > 4_000_000 * len(rows(recorder))
+    grown = growth["memory"]["last_bytes"] - growth["memory"]["first_bytes"]  # from the first quarter to the last
+    assert grown > 3_000_000 * len(rows(recorder))
     assert growth["workers_memory"] is None  # there are none
 
 

@@ -336,3 +336,22 @@ def test_of_several_checkpoints_the_costliest_tells_how_often_they_save() -> Non
     alone = of("checkpoint", example("checkpoint", summary__callbacks=[saves]))[0]
     both = of("checkpoint", example("checkpoint", summary__callbacks=[saves, idles]))[0]
     assert both.overrides == alone.overrides
+
+
+def test_an_update_of_embeddings_is_mostly_of_rows_that_the_batch_does_not_have() -> None:
+    record = example("optimizer")
+    record.summary["embedded"] = 0.3
+    assert "sparse=True" not in of("optimizer", record)[0].advice
+    record.summary["embedded"] = 0.97
+    advice = of("optimizer", record)[0].advice
+    assert advice.startswith("97% of the weights are rows of embeddings")
+    assert "nn.Embedding(..., sparse=True)" in advice
+
+
+def test_what_bounds_a_gain_is_the_end_of_its_interval_where_that_is_narrow() -> None:
+    def told(low: float, high: float) -> str:
+        predicted = {"median": 2.4, "low": low, "high": high}
+        return bound({"cause": "logging", "overrides": [], "lost": 0.6, "predicted_speedup": predicted})
+
+    assert told(2.0, 3.0) == "Without it, training would be up to 3.0x as fast"
+    assert told(0.8, 7.0) == "Without it, training would be up to 2.5x as fast"

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from strobe.diagnose.lines import with_line
+from strobe.diagnose.rank import diagnose
 from strobe.diagnose.rules import Finding
 from strobe.records.run import Figure, Record
+from support.recorded import example
 
 
 def line(
@@ -30,13 +32,23 @@ def line(
         ("stalled", "forward", [line("forward", 31, 0.2)], ""),  # mostly elsewhere
         ("stalled", "forward", [line("backward", 31, 0.9)], ""),
         ("nothing", "", [line("forward", 3, 0.8)], "80% of the forward pass is spent in ask, at train.py:3."),
+        (
+            *("nothing", ""),  # what is longer shows none
+            [line("data_wait", 3, 0.8), line("prepare", 4, 0.8), line("forward", 5, 0.2), line("backward", 5, 0.2)],
+            "80% of scaling and augmenting is spent in ask, at train.py:4.",
+        ),
+        (
+            *("garbage_collection", ""),
+            [line("garbage_collection", 9, 1.0)],
+            "100% of collecting is spent in ask, at train.py:9.",
+        ),
         ("memory_layout", "", [line("forward", 3, 0.8)], ""),
         ("loader", "", "damaged", ""),
         ("loader", "", [None, {"phase": "data_wait", "share": "x"}], ""),
     ],
 )
 def test_the_function_with_most_of_the_phase_is_named(cause: str, subject: str, lines: Any, told: str) -> None:
-    record = Record({"lines": lines, "step_seconds": {"forward": 0.02, "data_wait": 0.001}})
+    record = Record({"lines": lines, "step_seconds": {"forward": 0.02, "prepare": 0.01, "data_wait": 0.001}})
     finding = with_line(Finding(cause, "", "Before.", "", (), Figure(1, 1, 1), subject), record)
     assert finding.evidence == f"Before. {told}".strip()
 
@@ -45,3 +57,9 @@ def test_what_workers_load_is_named_by_what_it_took_without_them() -> None:
     summary = {"lines": [], "ceilings": {"loading": {"lines": [line("data_wait", 12, 0.95, "tokens")]}}}
     finding = with_line(Finding("loader", "", "Before.", "", (), Figure(1, 1, 1)), Record(summary))
     assert finding.evidence == "Before. 95% of the wait is spent in tokens, at train.py:12."
+
+
+def test_beside_other_processes_alone_the_longest_phase_is_named() -> None:
+    record = example("shared_machine")
+    record.summary["lines"] = [line("backward", 4, 0.9)]
+    assert "90% of the backward pass is spent in ask, at train.py:4." in diagnose(record)[0].evidence

@@ -447,3 +447,17 @@ def test_four_ranks_with_four_times_the_machine_are_told_what_one_is(name: str) 
     ):
         rates[:] = [ranks * rate for rate in rates]
     assert told(record) == one
+
+
+def test_where_a_workers_pace_is_not_known_all_of_an_epochs_first_wait_may_be_for_its_start() -> None:
+    record = example("workers_restart")
+    known = attribution(record, step_of(record))
+    record.summary["ceilings"] = None
+    unknown = attribution(record, step_of(record))
+    (before,), (after,) = (
+        [part.seconds for part in parts if part.cause == "workers_restart"] for parts in (known, unknown)
+    )
+    starts = record.summary["epoch_starts"]
+    share = starts["count"] / record.summary["steps"]["measured"]
+    assert before < after <= share * starts["data_wait"]
+    assert causes(record)[0] == "workers_restart"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from strobe.diagnose.promise import bound
 from strobe.diagnose.rank import command, diagnose, verdict
 from strobe.diagnose.symptoms import too_low
 from strobe.records.run import Record
@@ -78,8 +79,7 @@ def test_a_verdict_without_anything_to_run_says_how_much_there_is_to_gain() -> N
     record = example("nothing", summary__callbacks=[CALLBACK])
     (finding,) = diagnose(record)
     text = verdict(record, [finding])
-    most = max(finding.predicted_speedup.median, 1 / (1 - finding.lost))
-    assert text.endswith(f". Without it, training would be up to {most:.2f}x as fast.")
+    assert text.endswith(f". {bound(finding.as_dict())}.")
     assert "Predicted" not in text
 
 
@@ -233,6 +233,15 @@ def test_few_steps_make_nothing_certain() -> None:
         assert "until six or more are measured" in text
         assert "Predicted" not in text
         assert causes(example("memory_layout", summary__steps={"measured": measured})) == ["nothing"]
+
+
+def test_of_few_steps_a_callback_that_costs_the_same_in_each_is_evident() -> None:
+    steps, hook = {"measured": 5, "profiled": 0, "skipped": 3}, CALLBACK | {"mean": 0.01, "calls": 5}
+    alike, uneven = (
+        example("nothing", summary__steps=steps, summary__callbacks=[hook | {"longest": longest}])
+        for longest in (0.012, 0.03)
+    )
+    assert (causes(alike), causes(uneven)) == (["callback"], ["nothing"])
 
 
 @pytest.mark.parametrize("status", ["completed", "failed", "interrupted"])

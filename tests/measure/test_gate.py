@@ -67,7 +67,7 @@ NOISY = unpaired([100.0, 130.0, 80.0, 100.0], [100.0, 100.5, 99.5, 101.0])
 @pytest.mark.parametrize(
     ("cases", "code", "said"),
     [
-        ([Case("a", EVEN)], 0, "passed: 1 cell is shown to keep more than 95% of the baseline's speed"),
+        ([Case("a", EVEN)], 0, "passed: a is shown to keep more than 95% of the baseline's speed"),
         ([Case("a", SLOW)], 3, r"regression: a is 0.8\d+ \(0.7\d+ to 0.8\d+\) times as fast$"),
         ([Case("a", EVEN), Case("b", failed=True)], 3, "regression: b failed"),
         ([Case("a", SLOW), Case("b")], 3, "regression: a is .*; 1 more cannot be judged"),

@@ -166,6 +166,18 @@ def test_optimizers(install: Install) -> None:
     assert changes.of_an_optimizer({}, "foreach") == {"fused": False, "foreach": True}
 
 
+@pytest.mark.parametrize(("asked", "wanted"), [("model.fused=true", None), ("model.fused=foreach", True)])
+def test_an_optimizer_without_a_fused_update(install: Install, asked: str, wanted: bool | None) -> None:
+    install(asked)
+    for name in changes.EACH:
+        layer = torch.nn.Linear(2, 2)
+        optimizer = getattr(torch.optim, name)(layer.parameters(), lr=0.1)
+        layer(torch.ones(2)).sum().backward()
+        optimizer.step()
+        assert optimizer.defaults["foreach"] is wanted
+        assert vars(optimizer)[MADE]["call"] == name
+
+
 def test_the_module(install: Install) -> None:
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3))
     assert changed_model(model, {"model.channels_last": True}) is model

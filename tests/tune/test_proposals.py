@@ -251,6 +251,16 @@ def test_where_threads_outnumber_the_cores_all_else_is_measured_with_fewer() -> 
     assert ("model.fused=true", "threads=8") in asked
 
 
+def test_an_optimizer_without_a_fused_update_is_tried_with_foreach_where_torch_does_not_take_it_itself() -> None:
+    record = concluded("nothing")
+    del record.config["model"]["fused"]
+    record.config["model"]["foreach"] = False
+    assert "model.fused=foreach" in measured(record)
+    assert "model.fused=true" not in measured(record)
+    record.summary["environment"]["gpu_capability"] = [8, 0]
+    assert "model.fused=foreach" not in measured(record)
+
+
 def test_a_run_without_a_measured_step_has_none() -> None:
     assert offered(Record({"schema": 1, "status": "failed"})) == []
 

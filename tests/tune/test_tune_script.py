@@ -25,7 +25,7 @@ from strobe.tune.record import NAME, NOTHING, Tuning, begin
 from strobe.tune.script import Script
 from strobe.tune.search import BUDGET
 from strobe.tune.session import begun
-from strobe.tune.table import ending, first_losses, print_tuning, total, warning
+from strobe.tune.table import NO_LOSSES, ending, first_losses, print_tuning, total, warning
 from support.landscape import Sided
 from support.pages import Page, of_class, words_of
 from support.processes import begin as started
@@ -197,8 +197,9 @@ def test_what_alters_results_says_so_with_the_losses(tmp_path: Path) -> None:
         "0.0% apart in the median, 2.0% at most)."
     )
     assert first_losses(tuning_of(tmp_path, "engine.num_workers=2", losses=losses)) == ""
-    larger = warning(tuning_of(tmp_path, "data.batch_size=64"))
-    assert larger.startswith("Each update sees 64 samples instead of 32")
+    larger = tuning_of(tmp_path, "data.batch_size=64")
+    assert warning(larger).startswith("Each update sees 64 samples instead of 32")
+    assert first_losses(larger) == NO_LOSSES  # as with manual optimization
 
 
 def test_without_a_proof_nothing_is_to_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,6 +41,9 @@ CALLS = {
     "loader = DataLoader([1], 1, None, None, None, 0)  # why\n": (
         "loader = DataLoader([1], 1, None, None, None, 4, persistent_workers=True)  # why\n"
     ),
+    "loader = DataLoader(([1] if True else [2]), (2))\n": (
+        "loader = DataLoader(([1] if True else [2]), (2), num_workers=4, persistent_workers=True)\n"
+    ),
     """loader = DataLoader(
     ["é", 2],
     batch_size=2,

@@ -2,9 +2,11 @@
 
 import atexit
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
-from threading import get_ident
+from threading import current_thread, get_ident, main_thread
+from types import FrameType
 from typing import Any
 
 import torch
@@ -88,6 +90,7 @@ def _loop_of(asked: Asked) -> Loop | None:
         return None
     loop = Loop(new, asked)
     new.open(loop)
+    _heed()
     return loop
 
 
@@ -100,6 +103,23 @@ def close(error: BaseException | None = None) -> None:
     """End the open record, if there is one; ``error`` is what ended the training."""
     for training in list(recording):
         training.end(error)
+
+
+def _heed() -> None:
+    """Let SIGTERM and SIGHUP end the record before they end the process, where the script has no handler of its own."""
+    if current_thread() is main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, _asked_to_end)
+
+
+def _asked_to_end(number: int, _: FrameType | None) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    try:
+        if is_recording():  # or this is a process that the script has forked
+            close(KeyboardInterrupt(number))
+    finally:
+        os.kill(os.getpid(), number)
 
 
 @atexit.register

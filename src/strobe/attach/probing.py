@@ -99,6 +99,7 @@ class Probe(Strobe):
         """Take over."""
         self._pauses.note(trainer)
         takeover.take_over(trainer, self._asked.scratch)
+        self._ceilings["off"] = [one.stands_for for one in trainer.loggers]
         if trainer.world_size > 1:
             self._ranks = meet(trainer)
             self._begin_together(STEPS)

@@ -79,6 +79,7 @@ def summarise(
         "world_size": world,
         "precision": trainer and str(trainer.precision),
         "weights": weights_of(trainer.lightning_module) if trainer and trainer.lightning_module else None,
+        "embedded": embedded(trainer.lightning_module) if trainer and trainer.lightning_module else None,
         "train_images": None,
         "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
         "image_size": None,
@@ -114,6 +115,20 @@ def weights_of(module: torch.nn.Module) -> str | None:
         if parameter.requires_grad and not isinstance(parameter, UninitializedParameter):
             counts[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
     return max(counts, key=lambda name: counts[name], default=None)
+
+
+def embedded(module: torch.nn.Module) -> float | None:
+    """The share of the weights to train that are rows of embeddings, with dense gradients; None without weights."""
+    sizes, others = dict[int, int](), set[int]()
+    for part in module.modules():
+        dense = isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) and not part.sparse
+        for one in part.parameters(recurse=False):
+            if one.requires_grad and not isinstance(one, UninitializedParameter):
+                sizes[id(one)] = one.numel()
+                if not dense:
+                    others.add(id(one))  # such as a last layer that has the embedding's weights
+    total = sum(sizes.values())
+    return 1 - sum(sizes[one] for one in others) / total if total else None
 
 
 def save(summary: dict[str, Any], run_dir: Path) -> None:

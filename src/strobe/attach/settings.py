@@ -74,13 +74,13 @@ def settings_of(trainer: Any) -> dict[str, Any]:
 
 
 def loading_of(loader: Any) -> dict[str, Any]:
-    """``threads``, and ``engine`` of a DataLoader, or of a collection that holds one."""
+    """``threads``, and ``engine`` of a DataLoader, or of a collection that holds one, or several without workers."""
     loaders, found = _loaders(loader), dict[str, Any](threads=torch.get_num_threads())
-    if len(loaders) == 1:
+    if len(loaders) == 1 or (loaders and not any(one.num_workers for one in loaders)):
         found["engine"] = {name: getattr(loaders[0], name, None) for name in _LOADER}
         context = getattr(loaders[0], "multiprocessing_context", None)
         found["engine"]["multiprocessing_context"] = context and context.get_start_method()
-        found["engine"]["iterable"] = isinstance(getattr(loaders[0], "dataset", None), IterableDataset)
+        found["engine"]["iterable"] = any(isinstance(getattr(one, "dataset", None), IterableDataset) for one in loaders)
     return found
 
 
@@ -95,10 +95,10 @@ def what_is_trained(trainer: Any) -> dict[str, Any]:
 def what_is_loaded(loader: Any) -> dict[str, Any]:
     """Those that name the data of a loader, or of a collection of them."""
     loaders = _loaders(loader)
-    datasets = [getattr(one, "dataset", None) for one in loaders]
+    datasets = [type(one.dataset).__name__ for one in loaders if getattr(one, "dataset", None) is not None]
     sizes = [one.batch_size for one in loaders if isinstance(getattr(one, "batch_size", None), int)]
     return {
-        "data": type(datasets[0]).__name__ if datasets and datasets[0] is not None else None,
+        "data": " and ".join(dict.fromkeys(datasets)) or None,
         "batch_size": sizes[0] if len(sizes) == len(loaders) == 1 else None,
         "num_workers": sum(one.num_workers for one in loaders) if loaders else None,
     }

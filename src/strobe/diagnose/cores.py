@@ -74,6 +74,7 @@ def untried_workers(record: Record, count: int) -> str:
     if idle is None:
         return f"Load with {workers} (not measured: they share the cores with training)."
     if idle <= IDLE:
-        return f"No core is free for workers (training leaves {percent(idle)} idle): measure whether {workers} help."
+        helps = "helps" if count == 1 else "help"
+        return f"No core is free for workers (training leaves {percent(idle)} idle): measure whether {workers} {helps}."
     told = f"the {percent(idle)} of the cores that training leaves idle allow {1 / (1 - idle):.1f}x at most"
     return f"Load with {workers} (not measured: {told})."

@@ -5,33 +5,38 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from strobe.callbacks.columns import OWNED, PHASES
+from strobe.callbacks.columns import COLLECTING, OWNED, PHASES
 from strobe.diagnose.attribution import PLACES
 from strobe.diagnose.rules import Finding
 from strobe.present.format import percent
 from strobe.records.run import Record, as_number
 
 MOSTLY = 0.3  # of a phase: less in one function is not told
+LONG = 0.2  # of the step: a shorter phase is not told of where nothing was found
 AT = 0.5  # of a function: its line is named if it has so much
 PHASE_OF = {
     "loader": "data_wait",
     "optimizer": "optimizer",
     "transfer": "transfer",
     "small_batch": "forward",
+    COLLECTING: COLLECTING,
     "launch_bound": "forward",
 }
-CALLED = {"data_wait": "the wait", "optimizer": "the update"} | PLACES
+CALLED = {"data_wait": "the wait", "optimizer": "the update", COLLECTING: "collecting"} | PLACES
 
 
-def with_line(finding: Finding, record: Record) -> Finding:
+def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Finding:
     """The finding, with a sentence on the function and line in which its phase, or its callback, mostly is.
 
-    Where nothing was found, that is the longest phase.
+    Or that of the ``longest`` phase which shows one, as where nothing was found: a backward pass runs no line of them.
     """
-    phase = PHASE_OF.get(finding.cause, finding.subject)
-    if finding.cause == "nothing":
-        phase = max(PHASES, key=lambda one: record.number("step_seconds", one) or 0.0)
-    told = _mostly(record, phase if phase in PHASES else f"{OWNED}{phase}", CALLED.get(phase, phase))
+    phases = [PHASE_OF.get(finding.cause, finding.subject)]
+    if longest or finding.cause == "nothing":
+        spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in PHASES}
+        phases = [one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= LONG * sum(spent.values())]
+    known = (*PHASES, COLLECTING)
+    places = ((phase if phase in known else f"{OWNED}{phase}", CALLED.get(phase, phase)) for phase in phases)
+    told = next(filter(None, (_mostly(record, *place) for place in places)), "")
     return replace(finding, evidence=f"{finding.evidence} {told}") if told else finding
 
 

@@ -42,9 +42,10 @@ def bound(finding: Mapping[str, Any]) -> str:
     if not _is_bounded(finding) or finding.get("cause") in ("shared_machine", *ENDANGERS):
         return ""  # their cost in caches, and in threads that wait for each other, is unknown
     record = Record(dict(finding))
-    median, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "high"))
+    median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
+    known = low > 1 and high <= WIDEST * low
     lost = record.number("lost")  # which older records do not have
-    most = max(median, 1 / max(1e-3, 1 - lost)) if lost is not None else high
+    most = max(high if known else median, 1 / max(1e-3, 1 - lost)) if lost is not None else high
     without = "With no waiting at all" if finding.get("cause") == "loader" else "Without it"
     return f"{without}, training would be up to {most:.{1 if most >= 1.5 else 2}f}x as fast" if most >= WORTH else ""
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
-from strobe.diagnose.attribution import COMPUTING, attribution, growth
+from strobe.diagnose.attribution import COMPUTING, attribution, growth, hooks
 from strobe.diagnose.cores import taken
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
@@ -85,6 +85,7 @@ MOST_UNCERTAIN = 3
 TIE = 0.15  # of the largest share: smaller differences vary from run to run
 FEWEST_STEPS = 6  # measured: from here on the smallest and the largest enclose the median 95 times in 100
 EVIDENT = 0.25  # of training: with fewer steps, smaller parts are not reported
+ALIKE = 1.5  # times the mean: a callback that never takes longer, in each of these few steps, is evident too
 FAR_BELOW = 2.0  # times as much as it gains would be gained, if all of its share of the step could be
 
 
@@ -155,13 +156,15 @@ def diagnose(record: Record) -> list[Finding]:
     if any(one.cause == "straggler" for one in kept):  # which may be most of another cause
         kept = [one for one in kept if (one.lost or 0.0) >= 1 - 1 / WORTH or one.cause == "straggler"]
     kept = _in_order(kept)
+    if [one.cause for one in kept] == ["shared_machine"]:
+        kept = [with_line(kept[0], record, longest=True)]
     limits = [_limit(record, step, one) for one in kept[1:]]  # the verdict tells that of the first
     kept[1:] = [
         replace(one, evidence=f"{one.evidence} Fixing it gains less than this share, because {why}.") if why else one
         for one, why in zip(kept[1:], limits, strict=True)
     ]
     if few := _few(record):
-        kept = [replace(one, evidence=f"{one.evidence} {few}") for one in kept if _is_evident(one)][:1]
+        kept = [replace(one, evidence=f"{one.evidence} {few}") for one in kept if _is_evident(one, record)][:1]
     if not kept:
         return [_with_uncertain(one, found) for one in found if one.cause == "nothing"][:1]
     payers = [one for one in kept if one.cause in PER_STEP]
@@ -239,9 +242,12 @@ def _few(record: Record) -> str:
     return f"Only {counted(measured, 'step')} {were} measured, too few to be certain: {AGAIN}"
 
 
-def _is_evident(finding: Finding) -> bool:
+def _is_evident(finding: Finding, record: Record) -> bool:
     """Whether even a few steps show it: they lost the time themselves, and much of it."""
-    return finding.cause in LOST and (finding.lost or 0.0) >= EVIDENT
+    measured = record.count("steps", "measured") or 0
+    own = (one for one in hooks(record) if (one.cause, one.name) == (finding.cause, finding.subject))
+    same = any(one.calls >= measured > 1 and one.longest <= ALIKE * one.mean for one in own)
+    return finding.cause in LOST and (same or (finding.lost or 0.0) >= EVIDENT)
 
 
 def _in_order(found: Sequence[Finding]) -> list[Finding]:

@@ -162,9 +162,10 @@ def restarts(record: Record, step: Step) -> Restarts | None:
     anew = record.setting("engine.persistent_workers") is False or reloaded
     if not step.workers or not anew or start is None or not count or not measured:
         return None
-    one_batch, share = step.images * step.pace, min(1.0, count / measured)
-    usual = usual_wait(record, step)
-    wait = max(0.0, start - max(one_batch * step.workers, usual))
+    share, usual = min(1.0, count / measured), usual_wait(record, step)
+    # How long a worker takes for a batch; where that is not known, all of the wait may be for the worker's start.
+    one_batch = step.images * step.pace * step.workers if step.loader else 0.0
+    wait = max(0.0, start - max(one_batch, usual))
     known = record.mapping("epoch_starts", "extra").items()
     extra = {
         phase: max(0.0, as_number(value) or 0.0) for phase, value in known if phase not in ("data_wait", "callbacks")

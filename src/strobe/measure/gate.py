@@ -97,7 +97,8 @@ def rule(cases: Sequence[Case], limit: float, flag: str, more: str, lacking: Seq
         doubts = [f"{case.name}: {case.doubt}" if case.doubt else _told(case) for case in open_]
         told = ["cannot tell", _listed([*doubts, *lacking]), _settled(open_, limit, more)]
     elif passed:
-        told = ["passed", f"{_cells(len(passed))} shown to keep more than {least}"]
+        who = f"{passed[0]} is" if len(passed) == 1 else _cells(len(passed))
+        told = ["passed", f"{who} shown to keep more than {least}"]
     else:
         told = ["cannot tell", "there is no cell besides the baseline; give one"]
     head, *rest = [words for words in told if words]

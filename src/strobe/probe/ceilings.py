@@ -24,6 +24,7 @@ def blank(reason: str | None = None) -> dict[str, Any]:
         "storage": None,  # what fetching objects alone reaches, where images come from storage
         "loading": None,  # where the time of making a batch goes
         "between": None,  # seconds per step of validations and checkpoints, where they were measured alone
+        "off": [],  # loggers that were off while the run's steps were measured
         "image_size": None,  # height and width on which the network computed
         "drift": None,
         "alternatives": [],

@@ -40,6 +40,7 @@ KEYS = (
     *(THREADS, MATMUL, BATCH_SIZE),
 )
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that have a fused update
+EACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")  # and those that have only a foreach one
 FOREACH = "foreach"  # the other value of model.fused, beside true and false
 LIBRARIES = ("site-packages", "dist-packages")
 
@@ -217,9 +218,9 @@ def _change_torch(torch: Any, asked: Asked) -> None:
         _keep(torch, "set_num_threads", asked[THREADS])
     if MATMUL in asked:
         _keep(torch, "set_float32_matmul_precision", asked[MATMUL])
-    for name in FUSED:
+    for name, update in (*((name, "fused") for name in FUSED), *((name, FOREACH) for name in EACH)):
         optimizer = getattr(torch.optim, name)
-        if "fused" in inspect.signature(optimizer.__init__).parameters:
+        if update in inspect.signature(optimizer.__init__).parameters:
             _change_optimizers(optimizer, asked.get("model.fused"))
 
 
@@ -241,16 +242,21 @@ def _change_optimizers(optimizer: Any, update: bool | str | None) -> None:
     @functools.wraps(made)
     def changed(self: Any, *args: Any, **kwargs: Any) -> None:
         given = _given(signature, self, args, kwargs)
-        made(self, **of_an_optimizer(given, update))
+        made(self, **of_an_optimizer(given, update, fusing="fused" in signature.parameters))
         _note(self, optimizer, given, _place(_maker(self)))
 
     optimizer.__init__ = changed
 
 
-def of_an_optimizer(given: Mapping[str, Any], update: bool | str | None) -> dict[str, Any]:
-    """The arguments of an optimizer with another update: true, false, or ``foreach``; None leaves them as they are."""
+def of_an_optimizer(given: Mapping[str, Any], update: bool | str | None, *, fusing: bool = True) -> dict[str, Any]:
+    """The arguments of an optimizer with another update: true, false, or ``foreach``; None leaves them as they are.
+
+    One without a fused update, not ``fusing``, keeps its own in place of that.
+    """
     if update is None or given.get("differentiable"):
         return dict(given)
+    if not fusing:
+        return {**given, FOREACH: True} if update == FOREACH else dict(given)
     return {**given, "fused": update is True} | ({} if update is False else {"foreach": update == FOREACH})
 
 
@@ -284,6 +290,8 @@ def described(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
     )
     if optimizers and all(type(one).__name__ in FUSED for one in optimizers):
         found["model"]["fused"] = all(one.defaults.get("fused") is True for one in optimizers)
+    if optimizers and all(type(one).__name__ in EACH for one in optimizers):
+        found["model"][FOREACH] = all(one.defaults.get(FOREACH) is True for one in optimizers)
     parts = {"loader": loaders, "trainer": [trainer], "optimizer": optimizers}
     made = {kind: [vars(one)[MADE] for one in several if MADE in vars(one)] for kind, several in parts.items()}
     return found | {"made": made}

@@ -60,7 +60,7 @@ def without_loggers(trainer_class: Any, scratch: str) -> None:
     loggers = trainer_class.loggers
 
     def give(trainer: Any, given: Any) -> None:
-        loggers.fset(trainer, [_silent(trainer, scratch) for _ in given or ()])
+        loggers.fset(trainer, [_silent(trainer, one, scratch) for one in given or ()])
 
     trainer_class.loggers = loggers.setter(give)
 
@@ -90,7 +90,7 @@ def silence(trainer: Any, scratch: str) -> None:
     Args:
         scratch: a folder for what code of the script writes into the logger's folder or the trainer's.
     """
-    trainer.loggers = [_silent(trainer, scratch) for _ in trainer.loggers]
+    trainer.loggers = [_silent(trainer, one, scratch) for one in trainer.loggers]
     trainer.profiler = import_module(f"{_package(trainer)}.profilers").PassThroughProfiler()
     trainer.save_checkpoint = lambda *_, **__: None
     trainer.callbacks = [one for one in trainer.callbacks if not is_lightnings(one, OFF)]
@@ -133,10 +133,11 @@ def due(error: BaseException) -> str:
     return " (validation is off while it is measured)" if isinstance(error, KeyError) and "val" in str(error) else ""
 
 
-def _silent(trainer: Any, scratch: str) -> Any:
-    """A logger that takes any call, as in Lightning's own fast_dev_run."""
+def _silent(trainer: Any, logger: Any, scratch: str) -> Any:
+    """A logger that takes any call, as in Lightning's own fast_dev_run, and ``stands_for`` this one by its class."""
     dummy = import_module(f"{_package(trainer)}.loggers.logger").DummyLogger
     own: dict[str, Any] = dict.fromkeys(("save_dir", "log_dir", "root_dir"), scratch)
+    own["stands_for"] = getattr(logger, "stands_for", type(logger).__name__)
     experiment = Nothing(scratch)
     return type("Silent", (dummy,), own | {"experiment": property(lambda _: experiment)})()
 

@@ -257,9 +257,9 @@ def _growth(rows: "StepTable", name: str) -> dict[str, Any] | None:
     times, means = (values[-4 * size :].reshape(4, size).mean(1) for values in (moments, held))
     grown = means[1:] - means[:-1]
     return {
-        "first_bytes": float(held[0]),
-        "last_bytes": float(held[-1]),
-        "seconds": float(moments[-1] - moments[0]),
+        "first_bytes": float(means[0]),  # what a process takes as it starts is no growth
+        "last_bytes": float(means[-1]),
+        "seconds": float(times[-1] - times[0]),
         "bytes_per_second": float((means[-1] - means[0]) / (times[-1] - times[0])),
         "steady": bool(grown.min() > grown.max() * STEADY),
     }

@@ -96,6 +96,7 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
         ("ranks", wording.ranks(record)),
         ("callbacks", wording.callbacks(record)),
         ("ceilings", wording.ceilings(record)),
+        ("left out", wording.left_out(record)),
     ]
     for stage in ("train", "val", "test"):
         told = ((kind, figure_of(metrics, f"{stage}/{kind}")) for kind in ("loss", "accuracy"))

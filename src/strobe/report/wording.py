@@ -114,6 +114,12 @@ def _noise(record: Record) -> str:
     return slower if too_low(record) else ""
 
 
+def left_out(record: Record) -> str:
+    """The loggers that were off in the steps that were measured; empty if there were none."""
+    names = ", ".join(str(name) for name in record.items("ceilings", "off"))
+    return f"{names}: off here, and measured by strobe run" if names else ""
+
+
 def fine(record: Record) -> bool:
     """Whether the run is about as fast as it can be: nothing is advised, and it is near its ceiling."""
     nothing = all(found.text("cause") == "nothing" for found in entries(record, "findings"))

@@ -151,10 +151,18 @@ class Composer:
                 *([(f"model.channels_last={str(not last).lower()}",)] if isinstance(last, bool) else []),
                 *self._benchmark(),
             ],
-            [("model.fused=true",)] if record.has("model.fused") and record.setting("model.fused") is not True else [],
+            self._updates(),
             [(f"threads={count}",) for count in counts],
         )
         return tuple(self._allowed(axis) for axis in values)
+
+    def _updates(self) -> list[Changes]:
+        """The fused update; of a script's optimizers without one foreach, which torch takes itself on a GPU only."""
+        record = self.record
+        if record.has("model.fused") and record.setting("model.fused") is not True:
+            return [("model.fused=true",)]
+        gpu = record.items("environment", "gpu_capability")
+        return [("model.fused=foreach",)] if record.setting("model.foreach") is False and not gpu else []
 
     def _matmul(self, precision: str | None) -> list[Changes]:
         """TensorFloat-32, where the GPU would have bfloat16 too."""

@@ -24,6 +24,7 @@ COLOURS = {"faster": "green", "slower": "red", "no difference": "default"}
 ALTERS = (BATCH_SIZE, ACCUMULATE, "trainer.precision", "matmul_precision")  # what is learned, not only how fast
 SIDES = ("as it is", "with the changes")
 NOISY = "too noisy to tell"
+NO_LOSSES = "The losses of the first steps cannot be compared, because training_step returns none."
 OVER = 1.1  # times the budget, from where a search says that it took longer
 HEADS = ("because", "predicted", "measured", "verdict")
 
@@ -132,10 +133,12 @@ def notes(tuning: Tuning) -> list[str]:
 
 
 def first_losses(tuning: Tuning) -> str:
-    """How far the losses of the first steps differ, where a change alters results; empty where they were not kept."""
-    losses = (tuning.proof or {}).get("losses")
-    if not losses or not any(key_of(text) in ALTERS for text in tuning.changes):
+    """How far the losses of a script's first steps differ, where a change alters results; empty where none does."""
+    proof = tuning.proof or {}
+    if not any(key_of(text) in ALTERS for text in tuning.changes):
         return ""
+    if not (losses := proof.get("losses")):
+        return NO_LOSSES if tuning.header["script"] is not None and proof.get("ratio") else ""
     pairs = list(zip(losses["before"], losses["after"], strict=False))
     away = [abs(after - before) / max(abs(before), 1e-12) for before, after in pairs]
     ends = [

@@ -3,6 +3,7 @@
 import ast
 import contextlib
 import difflib
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -206,7 +207,10 @@ def _added(source: _Source, call: ast.Call, new: Sequence[str]) -> list[Change]:
     if isinstance(last, ast.keyword) and (space := source.indentation(last)) is not None:
         end = b"\r\n" if b"\r\n" in source.text else b"\n"
         return [(source.start(last), source.start(last), text + b"," + end + space)]
-    return [(source.end(last), source.end(last), b", " + text)]
+    behind = source.end(last)
+    closing = re.match(rb"(\s*\))*", source.text[behind : source.end(call) - 1])  # of an argument in parentheses
+    behind += closing.end() if closing else 0
+    return [(behind, behind, b", " + text)]
 
 
 def _difference(path: Path, changes: Sequence[Change]) -> str:

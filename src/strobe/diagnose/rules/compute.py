@@ -30,6 +30,7 @@ MOST_ACCUMULATED = 8
 MOSTLY = 0.75  # of a phase
 SHORT, LOOP = 0.01, 0.1  # seconds of a short step; the share of it from which on the Trainer's own loop shows
 GARBAGE = 0.03  # of the step, for garbage collection
+MOST_ROWS = 0.5  # of the weights in embeddings: most of an update is then of rows that got no gradient
 
 
 def small_batch(record: Record, step: Step) -> Finding | None:
@@ -122,6 +123,11 @@ def optimizer(record: Record, step: Step) -> Finding | None:
             f"Update once in {now * factor} batches. This changes training like a batch {factor} times as large"
             + _scaling(record)
         )
+    if (rows := record.number("embedded") or 0.0) >= MOST_ROWS:
+        advice = (
+            f"{percent(rows)} of the weights are rows of embeddings, and a step uses only those of its batch: "
+            f"nn.Embedding(..., sparse=True) with an optimizer such as SparseAdam updates no others. Or: {advice}"
+        )
     return Finding(
         "optimizer", f"The optimizer takes {percent(share)} of each step", evidence, advice, overrides, predicted
     )
@@ -207,8 +213,8 @@ def garbage_collection(record: Record, step: Step) -> Finding | None:
         "garbage_collection",
         f"Python's garbage collection takes {percent(seconds / step.seconds)} of each step",
         f"It takes {duration(seconds)} of each {duration(step.seconds)} step{uneven}.",
-        "Call gc.freeze() once training has begun, or gc.disable() and gc.collect() every few hundred steps. Keep "
-        "fewer Python objects: one array instead of a list of numbers.",
+        "Call gc.freeze() once training has begun, or gc.disable() and gc.collect() every few hundred steps; leave out "
+        "a gc.collect() in each step. Keep fewer Python objects: one array instead of a list of numbers.",
         (),
         without(step, compute=seconds),
     )
