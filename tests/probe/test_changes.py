@@ -21,7 +21,7 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from strobe.probe import changes
-from strobe.probe.changes import FUSED, KEYS, LOSSES, MADE, WANTED, changed_model, of_a_loader, of_a_trainer
+from strobe.probe.changes import EACH, FUSED, KEYS, LOSSES, MADE, WANTED, changed_model, of_a_loader, of_a_trainer
 
 Install = Callable[..., None]
 DATA = list(range(24))
@@ -31,7 +31,8 @@ QUIET: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "accele
 @pytest.fixture
 def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """What is wrapped is itself again afterwards."""
-    for owner in (DataLoader, StatefulDataLoader, Trainer, *(getattr(torch.optim, name) for name in FUSED)):
+    optimizers = [getattr(torch.optim, name) for name in (*FUSED, *EACH)]
+    for owner in (DataLoader, StatefulDataLoader, Trainer, *optimizers):
         monkeypatch.setattr(owner, "__init__", owner.__init__)
     monkeypatch.setattr(Trainer, "fit", Trainer.fit)
     monkeypatch.setattr(sys, "meta_path", sys.meta_path[:])
@@ -169,7 +170,7 @@ def test_optimizers(install: Install) -> None:
 @pytest.mark.parametrize(("asked", "wanted"), [("model.fused=true", None), ("model.fused=foreach", True)])
 def test_an_optimizer_without_a_fused_update(install: Install, asked: str, wanted: bool | None) -> None:
     install(asked)
-    for name in changes.EACH:
+    for name in EACH:
         layer = torch.nn.Linear(2, 2)
         optimizer = getattr(torch.optim, name)(layer.parameters(), lr=0.1)
         layer(torch.ones(2)).sum().backward()

@@ -28,7 +28,7 @@ from support.ceilings_parts import composed, order, random_states, slow
 from support.interruptions import before_each_step, raising
 
 KEYS = {
-    "loader", "model", "transfer", "intervals", "cpu_seconds", "shared_cores", "joint", "batch_bytes", "drift",
+    "loader", "model", "transfer", "intervals", "cpu_seconds", "shared_cores", "joint", "batch_bytes", "drift", "off",
     "alternatives", "seconds", "machine", "reason", "image_size", "loading", "between", "storage",
 }  # fmt: skip
 
