@@ -24,9 +24,9 @@ SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, SOME_TENSORS,
     for kind in (*KINDS, "Locked", "MetricLoop", "GradientNorms", "LazyPenalty")
 )
 BASE = (
-    "trainer.accelerator=cpu trainer.max_epochs=-1 trainer.max_time={seconds:8} trainer.limit_val_batches=2 "
-    "trainer.check_val_every_n_epoch=10 trainer.num_sanity_val_steps=0 trainer.enable_progress_bar=false "
-    "profiler=none test=false ceilings_seconds=1.5"
+    "trainer.accelerator=cpu trainer.max_epochs=-1 trainer.max_time={seconds:8} trainer.min_steps=15 "
+    "trainer.limit_val_batches=2 trainer.check_val_every_n_epoch=10 trainer.num_sanity_val_steps=0 "
+    "trainer.enable_progress_bar=false profiler=none test=false ceilings_seconds=1.5"
 )
 PHOTOS = "data=cifar10 data.verify=false data.batch_size=512"  # 3 x 32 x 32, in memory
 TILES = "data=sample data.batch_size=32"  # 3 of 13 bands, 64 x 64, a file each
