@@ -37,8 +37,8 @@ _OF_MODULE = {
 _NO_PHASE = nullcontext()
 
 
-class PhaseWatch(Phases, Profiler):
-    """Takes the place of ``trainer.profiler``, passes each action on to it, and follows which phase is the innermost.
+class PhaseWatch(Phases):
+    """Follows which phase is the innermost, by what Lightning tells ``trainer.profiler``, whose place a stand-in takes.
 
     Lightning names what it does: ``[_TrainingEpochLoop].train_dataloader_next``,
     ``[Strategy]SingleDeviceStrategy.backward``, ``[Callback]ModelCheckpoint.on_train_batch_end`` and so on.
@@ -50,26 +50,20 @@ class PhaseWatch(Phases, Profiler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.inner: Any = PassThroughProfiler()  # then the trainer's own, of either Lightning
-        self._passes = False  # whether it gets the actions, too
         self._known = _Actions({}, {})
+        self.profiler = StandIn(self, PassThroughProfiler())
         self._by_hand = False
         self._automatic: bool | None = None  # who optimizes: Lightning, or the module
         self._module, self._around = "", set[str]()  # whose hooks around the backward pass are timed, and which
 
-    def __getattr__(self, name: str) -> Any:
-        """Attributes of the script's own profiler, such as ``recorded_durations``."""
-        if name == "inner":  # not set yet
-            raise AttributeError(name)
-        return getattr(self.inner, name)
-
     def install(self, trainer: Any) -> None:
         """Begin to watch; a second call does nothing."""
-        if trainer.profiler is self:
+        if trainer.profiler is self.profiler:
             return
         # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
-        self.inner, trainer.profiler = trainer.profiler, self
-        self._passes = type(self.inner).__name__ != "PassThroughProfiler"
+        inner = trainer.profiler
+        kind = StandIn if type(inner).__name__ == "PassThroughProfiler" else _PassesOn
+        self.profiler = trainer.profiler = kind(self, inner)
         # Lightning reports also hooks that do nothing: they interrupt no phase.
         idle, module = dict.fromkeys(idle_hooks(trainer)), trainer.lightning_module
         self._module, self._around = OWNED + type(module).__name__, around_backward(module)
@@ -86,26 +80,20 @@ class PhaseWatch(Phases, Profiler):
         for hook in AROUND_BACKWARD:  # they tell nothing where Lightning reports backward passes
             idle_or_hers = self._module if hook in self._around else None
             self._known[f"[LightningModule]{type(module).__name__}.{hook}"] = idle_or_hers if automatic else hook
-        if self._passes:
-            vars(self).pop("profile", None)
-        else:  # a look-up, in a fraction of the time that Lightning's block takes
-            blocks = _Blocks(self, self._known)
-            self.profile = lambda action_name: blocks[action_name]  # type: ignore[method-assign, assignment, return-value]
+        self.profiler.blocks = _Blocks(self, self._known)
 
     def remove(self, trainer: Any) -> None:
         """Stop watching; a second call does nothing."""
         self.forget()
         self._by_hand = False
-        if trainer.profiler is self:
-            found = self.inner
-            while isinstance(found, PhaseWatch) and not found._hooks:  # of a recorder that was removed before
+        if trainer.profiler is self.profiler:
+            found = self.profiler.inner
+            while isinstance(found, StandIn) and not found.watch._hooks:  # of a recorder that was removed before
                 found = found.inner
             trainer.profiler = found
 
     def start(self, action_name: str) -> None:
         """Enter an action."""
-        if self._passes:
-            self.inner.start(action_name)
         phase = self._known[action_name]
         if phase in AROUND_BACKWARD:
             if phase == _AFTER_BACKWARD and self._by_hand:
@@ -127,16 +115,40 @@ class PhaseWatch(Phases, Profiler):
                 self.enter("backward")
         elif phase is not None:
             self.leave()
-        if self._passes:
-            self.inner.stop(action_name)
 
     def settle(self) -> None:
         """Forget actions that an error left open; only the hook that calls this is running."""
         del self._stack[:-1]
         self._by_hand = False
 
+
+class StandIn(Profiler):
+    """Takes the place of ``trainer.profiler``, which does nothing itself, and tells a watch of each action.
+
+    It is no part of the watch, and only the one below has ``__getattr__``: Python finds the attributes of an object
+    with that, or whose ``vars`` were used, in several times as long, and a step needs a hundred of them.
+    """
+
+    def __init__(self, watch: PhaseWatch, inner: Any) -> None:
+        self.inner = inner  # the trainer's own, of either Lightning; first, as `__getattr__` needs it
+        super().__init__()
+        self.watch = watch
+        self.blocks = _Blocks(watch, watch._known)
+
+    def profile(self, action_name: str) -> AbstractContextManager[Any]:  # type: ignore[override]
+        """A look-up, in a fraction of the time that Lightning's own takes."""
+        return self.blocks[action_name]
+
+    def start(self, action_name: str) -> None:
+        """Enter an action."""
+        self.watch.start(action_name)
+
+    def stop(self, action_name: str) -> None:
+        """Leave an action."""
+        self.watch.stop(action_name)
+
     def summary(self) -> str:
-        """The wrapped profiler's."""
+        """The trainer's own."""
         return str(self.inner.summary())
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
@@ -153,6 +165,28 @@ class PhaseWatch(Phases, Profiler):
 
     def __del__(self) -> None:
         """Do nothing: Lightning's own would tear down the trainer's profiler, which is still in use."""
+
+
+class _PassesOn(StandIn):
+    """The stand-in of a script's own profiler, to which it passes each action on."""
+
+    profile = Profiler.profile  # by `start` and `stop`
+
+    def __getattr__(self, name: str) -> Any:
+        """Its attributes, such as ``recorded_durations``."""
+        if name == "inner":  # not set yet
+            raise AttributeError(name)
+        return getattr(self.inner, name)
+
+    def start(self, action_name: str) -> None:
+        """Enter an action."""
+        self.inner.start(action_name)
+        super().start(action_name)
+
+    def stop(self, action_name: str) -> None:
+        """Leave an action."""
+        super().stop(action_name)
+        self.inner.stop(action_name)
 
 
 class _Action:
