@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .lines import Lines
+from .operations import Operations
 
 EVERY = 0.5  # seconds between two looks, each of which takes some microseconds a thread
 
@@ -21,12 +22,14 @@ class _Thread:
 class Threads:
     """How much each thread that Python knows computes, except the calling one; threads that end are included.
 
-    From the second look on also in which lines the calling one is, while ``phase`` says in which phase.
+    From the second look on also in which lines the calling one is, while ``phase`` says in which phase; and how many
+    differentiable operations it makes.
     """
 
     def __init__(self, phase: Callable[[], str]) -> None:
         self._phase = phase
         self._lines: Lines | None = None
+        self._operations = Operations()
         self._began: float | None = None
         self._looked = 0.0
         self._threads: dict[int, _Thread] = {}
@@ -47,13 +50,18 @@ class Threads:
             known.now = max(known.now, used)
 
     def end(self) -> None:
-        """Look at lines no more. A second call does nothing."""
+        """Look at lines and operations no more. A second call does nothing."""
+        self._operations.end()
         if self._lines is not None:
             self._lines.end()
 
     def lines(self) -> list[dict[str, Any]]:
         """As ``Lines.found``."""
         return self._lines.found() if self._lines else []
+
+    def operations(self) -> dict[str, float] | None:
+        """As ``Operations.found``."""
+        return self._operations.found
 
     def cores(self) -> list[dict[str, Any]]:
         """``name`` and ``cores`` of each that computed, the busiest first; empty after only one look."""

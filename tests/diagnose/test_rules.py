@@ -112,6 +112,12 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "checkpoint": [
         {"summary__callbacks": [{"name": "Audit", "kind": "callback", "mean": 1.0, "longest": 1, "calls": 9}]}
     ],
+    "small_operations": [
+        {"summary__operations__count": 193 * 400},  # as a deep model has
+        {"summary__operations__forward": 1e-6, "summary__operations__backward": 1e-6},  # of 6,000
+        {"summary__accelerator": "cuda"},  # whose host runs ahead
+        {"summary__operations": None},  # an old record
+    ],
     "memory_layout": [{"summary__ceilings__intervals": {"model": [300.0, 570.0]}}, {"summary__ceilings__model": None}],
     "threads": [{"summary__ceilings__intervals": {"model": [100.0, 270.0]}}],
     "upsampled": [

@@ -94,6 +94,7 @@ def summarise(
         "trace_evidence": None,
         "findings": [],
         "lines": [],
+        "operations": None,
         "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.glob("tensorboard/**/*.pt.trace.json*")),
         "metrics": metrics,
         "bytes": None,
@@ -192,6 +193,7 @@ def complete(
     """Complete the record of a script's training: what machine and threads did meanwhile, conclusions and page."""
     summary["machine"] = contention.between(*machine, usable_cores()) | {"threads": threads.cores() if threads else []}
     summary["lines"] = threads.lines() if threads else []
+    summary["operations"] = threads.operations() if threads else None
     save(summary, run_dir)
     report(summary, config, run_dir, page=page)
 

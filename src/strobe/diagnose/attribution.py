@@ -12,7 +12,7 @@ from strobe.diagnose.cores import IDLE, lack_of_cores, taken
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.predict import NOTABLE, Step
-from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, cores_of_a_rank, enlarged, fitting_size, restarts
+from strobe.diagnose.symptoms import cores_of_a_rank, made_up, many_operations, restarts
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
@@ -150,16 +150,6 @@ def fixed_cost(record: Record, step: Step) -> float:
     rate = best.ratio.median * step.model.median if best.ratio else best.rate.median  # in turns: the machine drifts
     now, then = step.images / step.model.median, images / rate
     return min(now, max(0.0, now - (then - now) / (images - step.images) * step.images))
-
-
-def made_up(record: Record, step: Step) -> float:
-    """Seconds of computing per step on pixels that enlarging added: measured, or by their number."""
-    times, smaller = enlarged(record), f"{SIZE}={fitting_size(record)}"
-    work = (step.compute - step.per_step) * step.images
-    rates = [one.rate.median for one in record.alternatives("model") if one.overrides == (smaller,)]
-    if times < FAR_BEYOND:
-        return 0.0
-    return work * max(0.0, 1 - step.model.median / rates[0] if rates and step.model else 1 - 1 / times)
 
 
 def stalls(record: Record, step: Step) -> dict[str, float]:
@@ -342,12 +332,23 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     computing = max(0.0, sum(phase(name) for name in COMPUTING) - sum(stalled.values()) - garbage)
     fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values()) - garbage), computing)
     yield Part("small_batch", "", "fixed cost of each step", fixed)
-    unused = min(unused_cores(record), computing - fixed)
-    yield Part("threads", "", "cores that no thread uses", unused)
-    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), computing - fixed - unused))
     alone = {name: min(seconds, phase(name)) for name, seconds in lonely(record).items()}
-    # Less the fixed cost of a step, which is on one thread too.
-    left = max(0.0, 1 - (garbage + fixed) / total) if (total := sum(alone.values())) else 0.0
+    yield from _of_computing(record, step, computing - fixed, fixed, alone)
+
+
+def _of_computing(
+    record: Record, step: Step, computing: float, fixed: float, alone: dict[str, float]
+) -> Iterator[Part]:
+    """Parts of so many seconds of computing beside the ``fixed`` cost of a step; ``alone``: those of one thread."""
+    operations = min(max(0.0, many_operations(record, step)[1] - fixed), computing)
+    yield Part("small_operations", "", "fixed cost of each operation", operations)
+    rest = computing - operations
+    unused = min(unused_cores(record), rest)
+    yield Part("threads", "", "cores that no thread uses", unused)
+    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest - unused))
+    # Less the fixed costs, which are on one thread too.
+    costs = garbage_seconds(record) + fixed + operations
+    left = max(0.0, 1 - costs / total) if (total := sum(alone.values())) else 0.0
     for name, seconds in alone.items():
         lost = seconds * left * (1 - 1 / cores_to_compute(record))
         yield Part("single_thread", name, f"cores that {PLACES[name]} leaves idle", lost)

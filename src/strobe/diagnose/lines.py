@@ -21,6 +21,7 @@ PHASE_OF = {
     "small_batch": "forward",
     COLLECTING: COLLECTING,
     "launch_bound": "forward",
+    "small_operations": "forward",
 }
 CALLED = {"data_wait": "the wait", "optimizer": "the update", COLLECTING: "collecting"} | PLACES
 

@@ -21,6 +21,7 @@ FAR_BEYOND = 2.0  # times the stored pixels of an image: beyond this most are in
 MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them
 SHARED = 1.25  # times as fast as one process several workers load at most, if something that they share holds them
 BY_ITSELF = 0.5  # of the wait for workers, in which the thread that trains computes itself
+MANY, FIXED = 500, 0.1  # differentiable operations of a step; the share of it from which on their fixed cost is told
 SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
 
@@ -186,6 +187,26 @@ def restarts(record: Record, step: Step) -> Restarts | None:
     return found if found.seconds else None
 
 
+def operations_of(record: Record) -> float:
+    """How many differentiable operations a mean step makes; 0 if unknown."""
+    ended = sum(as_number(count) or 0.0 for count in record.mapping("steps").values())
+    return (record.number("operations", "count") or 0.0) / max(1.0, ended)
+
+
+def many_operations(record: Record, step: Step) -> tuple[float, float]:
+    """How many differentiable operations a step makes, and the seconds that they take however small they are.
+
+    Zeros where these are few, or on a GPU, whose host runs ahead.
+    """
+    count = operations_of(record)
+    forward, backward = (count * (record.number("operations", phase) or 0.0) for phase in ("forward", "backward"))
+    spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward", "other")}
+    # Some have no backward pass: their results are only logged.
+    seconds = min(forward, spent["forward"] + spent["other"]) + min(backward, spent["backward"])
+    told = record.text("accelerator") == "cpu" and count >= MANY and seconds >= FIXED * step.seconds
+    return (count, seconds) if told else (0.0, 0.0)
+
+
 def usual_wait(record: Record, step: Step) -> float:
     """Seconds that a step waits, not counting the first of each epoch; 0 if there is no other."""
     start, count = record.number("epoch_starts", "data_wait") or 0.0, record.number("epoch_starts", "count") or 0.0
@@ -257,6 +278,16 @@ def fitting_size(record: Record) -> int | None:
         return None
     fitting = max(1, math.ceil(math.sqrt(stored) / STRIDE)) * STRIDE
     return fitting if fitting < size else None
+
+
+def made_up(record: Record, step: Step) -> float:
+    """Seconds of computing per step on pixels that enlarging added: measured, or by their number."""
+    times, smaller = enlarged(record), f"{SIZE}={fitting_size(record)}"
+    work = (step.compute - step.per_step) * step.images
+    rates = [one.rate.median for one in record.alternatives("model") if one.overrides == (smaller,)]
+    if times < FAR_BEYOND:
+        return 0.0
+    return work * max(0.0, 1 - step.model.median / rates[0] if rates and step.model else 1 - 1 / times)
 
 
 def _pixels(record: Record, *path: str) -> float | None:

@@ -246,7 +246,7 @@ def fresh(cores: int) -> Rows:
         ("large-photos-resnet18", "loader", "strong", f"{camera} data.batch_size=16"),
         ("weighted-order", "loader uneven_steps", "mild", f"{small} engine._target_={HABITS}.WeightedEngine {short}=5"),
         ("reloaded-workers", "workers_restart", "strong", f"{reloaded} trainer.reload_dataloaders_every_n_epochs=1"),
-        ("similarity-by-pair-resnet18", "single_thread", "mild", f"{resnet18}.SimilarityClassifier"),
+        ("similarity-by-pair-resnet18", "single_thread small_operations", "mild", f"{resnet18}.SimilarityClassifier"),
         ("scores-by-image", "callback", "strong", f"{photos} {kind}.ScoringClassifier"),
         ("scores-so-far", "slowing_down callback", "strong", f"{photos} {kind}.ScoringSoFarClassifier"),
         ("orthogonal-updates-resnet18", "optimizer", "strong", f"{resnet18}.OrthogonalClassifier"),
@@ -341,7 +341,7 @@ def unseen(cores: int) -> Rows:
         ),
         (
             "cell-by-cell",
-            "small_batch single_thread",
+            "small_batch small_operations single_thread",
             "strong",
             f"{kind}.CellByCellClassifier data.batch_size=16",
             "data.batch_size=512",

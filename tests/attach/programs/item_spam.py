@@ -1,4 +1,4 @@
-# Bottleneck: training_step asks for each number of its output by .item(), about 60 ms. Cause: single_thread forward.
+# Bottleneck: training_step asks for each number by .item(), 60 ms. Cause: single_thread forward or small_operations.
 # For so long, because threads of OpenMP look busy for some milliseconds after each operation that they share.
 
 import torch

@@ -121,6 +121,7 @@ class Run:
         self.page_cache: float | None = None  # share of the training files that it held when training began
         self.machine: dict[str, Any] | None = None  # what else it did while this trained
         self.lines: list[dict[str, Any]] = []  # of the user's own code, in which training was
+        self.operations: dict[str, float] | None = None  # that are differentiable
         self.began = time.time()
         self.seconds = 0.0  # of training and validation
         self._ends, self._ended = threading.Lock(), False
@@ -162,6 +163,7 @@ class Run:
             threads = recorders[0].threads if recorders else None
             self.machine["threads"] = threads.cores() if threads else []
             self.lines = threads.lines() if threads else []
+            self.operations = threads.operations() if threads else None
         self.requests.check()
         if not read_rows(self.run_dir / "steps.csv", last=1) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits in trainer.*, leave nothing to do")
@@ -220,6 +222,7 @@ class Run:
         summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
         summary["environment"]["page_cache"] = self.page_cache
         summary["machine"], summary["lines"] = self.machine, self.lines
+        summary["operations"] = self.operations
 
         write = partial(save, summary, self.run_dir)
         write()

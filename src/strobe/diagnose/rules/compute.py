@@ -20,7 +20,14 @@ from strobe.diagnose.attribution import (
 from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import ACCUMULATE, PREPARING, accumulated, cores_of_a_rank, scaling
+from strobe.diagnose.symptoms import (
+    ACCUMULATE,
+    PREPARING,
+    accumulated,
+    cores_of_a_rank,
+    many_operations,
+    scaling,
+)
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
 from strobe.records.run import Alternative, Figure, Record
 
@@ -199,6 +206,23 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
             )
         )
     return found
+
+
+def small_operations(record: Record, step: Step) -> Finding | None:
+    """A step makes so many differentiable operations that what each costs, however small, is a large part of it."""
+    count, seconds = many_operations(record, step)
+    if not count:
+        return None
+    return Finding(
+        "small_operations",
+        f"A step makes {count:,.0f} operations, whose fixed cost alone is {percent(seconds / step.seconds)} of it",
+        f"Here an operation costs at least {duration(seconds / count)}, however small its tensors are: "
+        f"{duration(seconds)} of each {duration(step.seconds)} step.",
+        "A loop over samples, time steps or pairs makes so many: replace it by a few operations on whole tensors. If "
+        "they are a deep model's layers, use larger batches or torch.compile.",
+        (),
+        _up_to(seconds, step),
+    )
 
 
 def garbage_collection(record: Record, step: Step) -> Finding | None:

@@ -2,10 +2,9 @@
 
 import math
 
-from strobe.diagnose.attribution import made_up
 from strobe.diagnose.predict import Step, with_both, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size
+from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size, made_up
 from strobe.present.format import pace
 from strobe.records.run import Alternative, Figure, Record
 

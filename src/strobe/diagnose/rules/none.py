@@ -3,7 +3,7 @@
 from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import PREPARING, preparing, too_low
+from strobe.diagnose.symptoms import MANY, PREPARING, operations_of, preparing, too_low
 from strobe.present.format import pace, percent
 from strobe.records.run import Figure, Record
 
@@ -52,6 +52,8 @@ def nothing(record: Record, step: Step) -> Finding | None:
         title = "No cause found"
         advice = "Look at the largest part of a step in a trace (profiler=trace)."
         evidence += _largest(record, scaling)
+        if (made := operations_of(record)) >= MANY:
+            scaling += f" A step makes {made:,.0f} operations; loops over samples, time steps or pairs make so many."
     return Finding("nothing", title, evidence + scaling, advice, (), Figure(1.0, 1.0, 1.0))
 
 
