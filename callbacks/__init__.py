@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .memory import MemoryProfiler
-    from .phases import PhaseClock
     from .python_profile import PythonProfiler
     from .steps import Journal, ProgressBar, StepRecorder
     from .trace import TraceProfiler
@@ -17,13 +16,12 @@ if TYPE_CHECKING:
 _MODULES = {
     "Journal": "steps",
     "MemoryProfiler": "memory",
-    "PhaseClock": "phases",
     "ProgressBar": "steps",
     "PythonProfiler": "python_profile",
     "StepRecorder": "steps",
     "TraceProfiler": "trace",
 }
-__all__ = ["Journal", "MemoryProfiler", "PhaseClock", "ProgressBar", "PythonProfiler", "StepRecorder", "TraceProfiler"]
+__all__ = ["Journal", "MemoryProfiler", "ProgressBar", "PythonProfiler", "StepRecorder", "TraceProfiler"]
 
 
 def __getattr__(name: str) -> Any:
