@@ -18,7 +18,11 @@ FEWEST = 5  # looks at a line, below which it is not told
 OLDEST = 2  # generation of a garbage collection: all objects
 _OUTSIDE = ("/trainer/trainer.py", "/strobe/probe/loader.py")  # from here outwards nothing is training's or loading's
 _INSTALLED = ("/site-packages/", "/dist-packages/")
-_LIBRARIES = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).absolute().parent.parent}/")  # the last: ours
+_NOT_OWN = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).absolute().parent.parent}/")  # the last: ours
+
+_TORCHS = {"torch", "Tensor"}  # names that a module has which computes with it
+_MODULE_CALL = "/torch/nn/modules/module.py"  # runs a network, or a part of one
+_BESIDE = ("torchmetrics", "torch.utils.tensorboard")  # of torch's kind, but no part of a network
 
 Line = tuple[str, int, str]  # file, number, function
 
@@ -34,7 +38,7 @@ class Lines:
 
     def __init__(self, phase: Callable[[], str]) -> None:
         self._phase, self._thread = phase, get_ident()
-        self._seen, self._looks = Counter[tuple[str, Line | None]](), Counter[str]()
+        self._seen, self._looks = Counter[tuple[str, Line | None, str]](), Counter[str]()
         self._over = Event()
         gc.callbacks.append(self._collects)
         Thread(target=self._look, name="strobe lines", daemon=True).start()
@@ -46,11 +50,15 @@ class Lines:
             gc.callbacks.remove(self._collects)
 
     def found(self) -> list[dict[str, Any]]:
-        """``phase``, ``file``, ``line``, ``function`` and ``share`` of the looks at that phase; most looks first."""
+        """``phase``, ``file``, ``line``, ``function``, ``library`` and ``share`` of the looks at that phase.
+
+        Those with most looks come first. ``library`` is empty where the line calls none but torch.
+        """
+        keys = ("file", "line", "function")
         return [
-            {"phase": phase, "file": line[0], "line": line[1], "function": line[2], "share": count / self._looks[phase]}
-            for (phase, line), count in self._seen.most_common()
-            if line and count >= FEWEST
+            {"phase": phase, **dict(zip(keys, line, strict=True)), "library": library, "share": n / self._looks[phase]}
+            for (phase, line, library), n in self._seen.most_common()
+            if line and n >= FEWEST
         ]
 
     def _look(self) -> None:
@@ -65,20 +73,34 @@ class Lines:
 
     def _note(self, phase: str, frame: FrameType | None) -> None:
         self._looks[phase] += 1
-        self._seen[phase, own_line(frame)] += 1
+        self._seen[phase, *own_line(frame)] += 1
 
 
-def own_line(frame: FrameType | None) -> Line | None:
-    """The innermost line of the stack that is in no library; None where training or loading is in none."""
-    found: Line | None = None
-    while frame is not None:
+def own_line(frame: FrameType | None) -> tuple[Line | None, str]:
+    """The innermost line of the stack that is in no library, and the library that it calls, as ``_called`` tells it.
+
+    None where training or loading is in none.
+    """
+    within: list[FrameType] = []
+    while frame is not None and not frame.f_code.co_filename.endswith(_OUTSIDE):
         file = frame.f_code.co_filename
-        if file.endswith(_OUTSIDE):
-            break
-        if found is None and not file.startswith(_LIBRARIES) and not any(part in file for part in _INSTALLED):
-            found = file, frame.f_lineno, _function(frame)
+        if not file.startswith(_NOT_OWN) and not any(part in file for part in _INSTALLED):
+            return (file, frame.f_lineno, _function(frame)), _called(within)
+        within.append(frame)
         frame = frame.f_back
-    return found
+    return None, ""
+
+
+def _called(within: list[FrameType]) -> str:
+    """The library that the outermost of these frames belongs to; empty if it computes with torch, as networks do."""
+    names = [str(frame.f_globals.get("__name__")) for frame in within]
+    if beside := next((one for one in _BESIDE if any(name.startswith(one) for name in names)), ""):
+        return beside
+    network = any(frame.f_code.co_filename.endswith(_MODULE_CALL) for frame in within)
+    if not within or network or not _TORCHS.isdisjoint(within[-1].f_globals):
+        return ""
+    package = names[-1].partition(".")[0]
+    return "" if package in _TORCHS or within[-1].f_code.co_filename.startswith("<string>") else package
 
 
 def _function(frame: FrameType) -> str:

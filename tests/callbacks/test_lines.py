@@ -1,5 +1,6 @@
 """Which lines of the user's own code training is in."""
 
+import copy
 import gc
 import threading
 import time
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torchmetrics
 
 from strobe.callbacks import lines, threads
 from strobe.callbacks.lines import Lines
@@ -86,3 +88,37 @@ def test_the_line_that_collects_garbage_is_told() -> None:
     (found,) = (line for line in seen.found() if line["phase"] == "garbage_collection")
     assert (found["function"], found["share"]) == ("tidy", 1.0)
     assert Path(__file__).read_text().splitlines()[found["line"] - 1].strip() == "gc.collect()"
+
+
+class Measuring(Model):
+    """Calls what is no part of a network, and what is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.score = torchmetrics.MeanMetric()
+        self.wide = torch.nn.Linear(500, 500)
+        self.kept: object = None
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        for _ in range(30):
+            self.score(torch.ones(9))
+        for _ in range(30):
+            self.kept = copy.deepcopy(dict(self.wide.named_parameters()))
+        for _ in range(30):
+            torch.nn.functional.dropout(self.wide(torch.ones(200, 500)), 0.1)
+        return super().training_step(batch)
+
+
+def test_the_library_that_a_line_calls_is_told_if_it_is_no_part_of_the_network(recorder: StepRecorder) -> None:
+    fit(recorder, model=Measuring(), max_epochs=2)
+    assert recorder.threads is not None
+    source = Path(__file__).read_text().splitlines()
+    called = {
+        source[one["line"] - 1].strip().partition("(")[0]: one["library"]
+        for one in recorder.threads.lines()
+        if (one["phase"], one["function"]) == ("forward", "training_step") and one["library"]
+    }
+    assert called == {"self.score": "torchmetrics", "self.kept = copy.deepcopy": "copy"}
+    networks = [one for one in recorder.threads.lines() if "self.wide(" in source[one["line"] - 1]]
+    assert networks
+    assert {one["library"] for one in networks} == {""}

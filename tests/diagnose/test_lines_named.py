@@ -42,6 +42,11 @@ def line(
             [line("garbage_collection", 9, 1.0)],
             "100% of collecting is spent in ask, at train.py:9.",
         ),
+        (
+            *("library_call", "copy"),  # whose line is told, not the longest one
+            [line("forward", 3, 0.8), line("forward", 9, 0.15) | {"library": "copy"}],
+            "15% of the forward pass is spent in ask, at train.py:9.",
+        ),
         ("memory_layout", "", [line("forward", 3, 0.8)], ""),
         ("loader", "", "damaged", ""),
         ("loader", "", [None, {"phase": "data_wait", "share": "x"}], ""),

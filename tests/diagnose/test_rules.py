@@ -112,6 +112,13 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "checkpoint": [
         {"summary__callbacks": [{"name": "Audit", "kind": "callback", "mean": 1.0, "longest": 1, "calls": 9}]}
     ],
+    "library_call": [
+        {"summary__lines": [{"phase": "forward", "library": "sklearn", "share": 0.05}]},  # not notable
+        {"summary__lines": [{"phase": "forward", "library": "", "share": 0.9}]},  # calls torch
+        {"summary__lines": [{"phase": "backward", "library": "sklearn", "share": 0.9}]},
+        {"summary__lines": [{"phase": "forward", "share": 0.9}]},  # an old record
+        {"summary__accelerator": "cuda"},  # whose host runs ahead
+    ],
     "small_operations": [
         {"summary__operations__count": 193 * 400},  # as a deep model has
         {"summary__operations__forward": 1e-6, "summary__operations__backward": 1e-6},  # of 6,000

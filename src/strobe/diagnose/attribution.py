@@ -12,7 +12,7 @@ from strobe.diagnose.cores import IDLE, lack_of_cores, taken
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.predict import NOTABLE, Step
-from strobe.diagnose.symptoms import cores_of_a_rank, made_up, many_operations, restarts
+from strobe.diagnose.symptoms import cores_of_a_rank, in_libraries, made_up, many_operations, restarts
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
@@ -330,6 +330,10 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     garbage = garbage_seconds(record)
     yield Part("garbage_collection", "", "Python's garbage collection", garbage)
     computing = max(0.0, sum(phase(name) for name in COMPUTING) - sum(stalled.values()) - garbage)
+    left = max(0.0, phase("forward") - stalled.get("forward", 0.0))
+    for name, seconds in in_libraries(record).items():
+        yield Part("library_call", name, f"in {name}", here := min(seconds, left, computing))
+        left, computing = left - here, computing - here
     fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values()) - garbage), computing)
     yield Part("small_batch", "", "fixed cost of each step", fixed)
     alone = {name: min(seconds, phase(name)) for name, seconds in lonely(record).items()}

@@ -22,6 +22,7 @@ PHASE_OF = {
     COLLECTING: COLLECTING,
     "launch_bound": "forward",
     "small_operations": "forward",
+    "library_call": "forward",
 }
 CALLED = {"data_wait": "the wait", "optimizer": "the update", COLLECTING: "collecting"} | PLACES
 
@@ -37,24 +38,31 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
         phases = [one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= LONG * sum(spent.values())]
     known = (*PHASES, COLLECTING)
     places = ((phase if phase in known else f"{OWNED}{phase}", CALLED.get(phase, phase)) for phase in phases)
-    told = next(filter(None, (_mostly(record, *place) for place in places)), "")
+    library = finding.subject if finding.cause == "library_call" else None
+    told = next(filter(None, (_mostly(record, *place, library) for place in places)), "")
     return replace(finding, evidence=f"{finding.evidence} {told}") if told else finding
 
 
-def _mostly(record: Record, phase: str, called: str) -> str:
-    """Such as ``84% of the forward pass is spent in training_step, at train.py:57.``"""
+def _mostly(record: Record, phase: str, called: str, library: str | None) -> str:
+    """Such as ``84% of the forward pass is spent in training_step, at train.py:57.``
+
+    Of a ``library`` the lines that call it are told, however small their part of the phase.
+    """
     # The training thread sees what loads only where there are no workers; afterwards it was done without them.
     sources = (record.items("lines"), record.items("ceilings", "loading", "lines"))
     seen = ([one for one in each if isinstance(one, Mapping) and one.get("phase") == phase] for each in sources)
-    found: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
+    found = defaultdict[tuple[str, str], defaultdict[int, float]](lambda: defaultdict(float))
     for one in next(filter(None, seen), ()):
+        if library not in (None, one.get("library")):
+            continue
         place = str(one.get("file")), str(one.get("function"))
-        found[place].append((as_number(one.get("share")) or 0.0, int(as_number(one.get("line")) or 0)))
+        found[place][int(as_number(one.get("line")) or 0)] += as_number(one.get("share")) or 0.0
     if not found:
         return ""
-    (file, function), lines = max(found.items(), key=lambda one: sum(share for share, _ in one[1]))
-    whole, (share, line) = sum(share for share, _ in lines), max(lines)
-    if whole < MOSTLY:
+    (file, function), lines = max(found.items(), key=lambda one: sum(one[1].values()))
+    whole, line = sum(lines.values()), max(lines, key=lambda one: (lines[one], one))
+    share = lines[line]
+    if whole < MOSTLY and library is None:
         return ""
     where = f"{'' if share >= AT * whole else 'most often '}at {Path(file).name}:{line}"
     return f"{percent(min(1.0, whole))} of {called} is spent in {function}, {where}."

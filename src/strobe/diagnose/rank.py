@@ -53,6 +53,8 @@ EXPLAINED = (
     ("single_thread", "threads", "threads without a core slow all but one"),
     ("single_thread", "memory_layout", "in the other layout the operations have parallel kernels"),
     ("single_thread", "small_operations", "they are what its one thread does"),
+    ("single_thread", "library_call", "it is what its one thread does"),
+    ("library_call", "stalled", "it sleeps, or waits, there"),
     ("small_operations", "small_batch", "larger batches make fewer operations per image"),
     ("optimizer", "background_thread", "an update is many short calls, each of which waits for Python's lock"),
     ("memory_layout", "background_thread", "the layouts were compared while it computed"),
@@ -73,8 +75,8 @@ LOST = (
     "straggler",
     *("loader", *FETCHING, "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
-    *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "small_operations", "single_thread"),
-    *("between", "upsampled", "swapping"),
+    *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "small_operations"),
+    *("single_thread", "between", "upsampled", "swapping"),
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "validation": "validation",

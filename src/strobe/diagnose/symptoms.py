@@ -207,6 +207,20 @@ def many_operations(record: Record, step: Step) -> tuple[float, float]:
     return (count, seconds) if told else (0.0, 0.0)
 
 
+def in_libraries(record: Record) -> dict[str, float]:
+    """Seconds of a step's forward pass in each library beside torch that the user's own code calls, of the most first.
+
+    Nothing on a GPU, whose host runs ahead.
+    """
+    looks = [one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == "forward"]
+    found: dict[str, float] = {}
+    for one in looks if record.text("accelerator") == "cpu" else ():
+        if isinstance(name := one.get("library"), str) and name:
+            found[name] = found.get(name, 0.0) + (as_number(one.get("share")) or 0.0)
+    seconds = record.number("step_seconds", "forward") or 0.0
+    return {name: min(1.0, share) * seconds for name, share in sorted(found.items(), key=lambda one: -one[1])}
+
+
 def usual_wait(record: Record, step: Step) -> float:
     """Seconds that a step waits, not counting the first of each epoch; 0 if there is no other."""
     start, count = record.number("epoch_starts", "data_wait") or 0.0, record.number("epoch_starts", "count") or 0.0

@@ -25,6 +25,7 @@ from strobe.diagnose.symptoms import (
     PREPARING,
     accumulated,
     cores_of_a_rank,
+    in_libraries,
     many_operations,
     scaling,
 )
@@ -223,6 +224,24 @@ def small_operations(record: Record, step: Step) -> Finding | None:
         (),
         _up_to(seconds, step),
     )
+
+
+def library_call(record: Record, step: Step) -> list[Finding]:
+    """The forward pass is notably long in a library that is not torch, as looks at the training thread show."""
+    return [
+        Finding(
+            "library_call",
+            f"{percent(seconds / step.seconds)} of each step is spent in {name}, which the forward pass calls",
+            f"It takes {duration(seconds)} of each {duration(step.seconds)} step, beside what the network computes.",
+            f"Call {name} less often, or outside training: a metric once an epoch, a copy once in many steps. Or do "
+            "the same with a few operations on whole tensors.",
+            (),
+            _up_to(seconds, step),
+            subject=name,
+        )
+        for name, seconds in in_libraries(record).items()
+        if seconds >= NOTABLE * step.seconds
+    ]
 
 
 def garbage_collection(record: Record, step: Step) -> Finding | None:
