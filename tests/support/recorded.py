@@ -1,7 +1,7 @@
 """Examples for the rules: one constructed for each cause, in the form of a run's record, and some of real runs."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,15 +27,35 @@ def recorded(name: str) -> tuple[Record, str]:
 
 def example(cause: str, **changes: Any) -> Record:
     """The example, with values of existing keys changed: ``example("loader", summary__steps__measured=0)``."""
-    content = json.loads((FOLDER / f"{cause}.json").read_text())
+    content = _constructed(cause)
     for path, value in changes.items():
-        *groups, name = path.split("__")
-        node = content
-        for group in groups:
-            node = node[group]
+        node, name = _place(content, path.split("__"))
         assert name in node, f"{path} is not in the example"
         node[name] = value
     return Record(content["summary"], content["config"])
+
+
+def _constructed(cause: str) -> dict[str, Any]:
+    """An example that is like another: its file says what differs, by path, and which keys it lacks."""
+    content: dict[str, Any] = json.loads((FOLDER / f"{cause}.json").read_text())
+    if "like" not in content:
+        return content
+    made = _constructed(content["like"])
+    for path, value in content["differs"].items():
+        node, name = _place(made, path.split("."))
+        node[name] = value
+    for path in content.get("lacks", []):
+        node, name = _place(made, path.split("."))
+        del node[name]
+    return made
+
+
+def _place(content: dict[str, Any], path: Sequence[str]) -> tuple[dict[str, Any], str]:
+    """The group that holds a value, and its name there."""
+    *groups, name = path
+    for group in groups:
+        content = content[group]
+    return content, name
 
 
 def of(cause: str, record: Record) -> list[Finding]:
