@@ -1,7 +1,6 @@
 """What a record shows without any prediction: cores and memory for workers, their restarts, the first step."""
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -206,38 +205,6 @@ def many_operations(record: Record, step: Step) -> tuple[float, float]:
     seconds = min(forward, spent["forward"] + spent["other"]) + min(backward, spent["backward"])
     told = record.text("accelerator") == "cpu" and count >= MANY and seconds >= FIXED * step.seconds
     return (count, seconds) if told else (0.0, 0.0)
-
-
-def in_libraries(record: Record) -> dict[str, float]:
-    """Seconds of a step's forward pass in each library beside torch that the user's own code calls, the most first."""
-    shares = defaultdict[str, float](float)
-    for one in looks(record, "forward"):
-        shares[_library(one)] += as_number(one.get("share")) or 0.0
-    seconds = record.number("step_seconds", "forward") or 0.0
-    found = sorted(((share, name) for name, share in shares.items() if name), reverse=True)
-    return {name: min(1.0, share) * seconds for share, name in found}
-
-
-def in_python(record: Record, phase: str) -> float:
-    """Seconds of a step in which a phase is in the user's own code and holds Python's lock, without garbage collection.
-
-    In no library that ``in_libraries`` tells.
-    """
-    own = [one for one in looks(record, phase) if phase != "forward" or not _library(one)]
-    share = min(1.0, sum(as_number(one.get("python")) or 0.0 for one in own))
-    garbage = record.number("garbage_seconds") or 0.0
-    return max(0.0, share * (record.number("step_seconds", phase) or 0.0) - garbage)
-
-
-def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
-    """The lines of the user's own code in which a phase was seen; none on a GPU, whose host runs ahead."""
-    if record.text("accelerator") != "cpu":
-        return []
-    return [one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == phase]
-
-
-def _library(line: Mapping[str, object]) -> str:
-    return name if isinstance(name := line.get("library"), str) else ""
 
 
 def usual_wait(record: Record, step: Step) -> float:
