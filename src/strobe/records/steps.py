@@ -1,9 +1,7 @@
 """What ``summary.json`` says of a run's ``steps.csv``."""
 
-import csv
-from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import combinations, compress, pairwise
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +18,6 @@ CALLED = 0.1  # of the longest: a hook that only checks whether there is work ta
 SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too coarse
 FEWEST_SAMPLES = 4  # steps, of which one may be left out
 FEWEST_FIGURES = 8  # of memory
-LONGEST_ROW = 4096  # bytes: from so many for each row that is wanted, the end of a file is read
 FEWEST_EPOCHS = 3  # with fewer, what their beginnings cost may be chance
 OPENING = 4  # steps of an epoch, beside which its workers may still be starting
 STEADY = 1 / 3  # growth between any two quarters, as a share of the largest
@@ -283,29 +280,3 @@ def _after(rows: "StepTable") -> list[dict[str, Any]]:
     means = {column: float(rows.get(column).mean()) for column in columns}
     found = [{"name": column.removeprefix(AFTER), "mean": mean} for column, mean in means.items() if mean]
     return sorted(found, key=lambda one: -float(str(one["mean"])))
-
-
-def read_rows(
-    path: Path, *, last: int | None = None, wanted: Callable[[str], bool] | None = None
-) -> list[dict[str, float]]:
-    """The complete rows, or only the ``last`` N, without empty cells; a killed run's last row may be cut off.
-
-    Only columns that are ``wanted`` are read, if that is given.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    if not path.is_file():
-        return []
-    with path.open("rb") as file:
-        head = file.readline()
-        if last is not None and (start := path.stat().st_size - last * LONGEST_ROW) > len(head):
-            file.seek(start)
-            file.readline()  # what is left of a row
-        lines = deque((line.decode() for line in file if line.endswith(b"\n")), maxlen=last)
-    names, *rows = csv.reader([head.decode(), *lines])
-    if any(len(row) > len(names) for row in rows):
-        raise ValueError(f"{path} has rows that are longer than its header")
-    kept = [wanted is None or wanted(name) for name in names]
-    cells = (compress(zip(names, row, strict=False), kept) for row in rows if row)
-    return [{name: float(value) for name, value in row if value} for row in cells]
