@@ -72,10 +72,8 @@ def read_table(path: Path, wanted: Callable[[str], bool] = lambda _: True, *, la
             if whole:
                 cells[:, filled : filled + len(whole)] = _parsed(path, whole, len(names))[:, kept].T
             filled += len(whole)
-    return StepTable(
-        {names[place]: row for place, row in zip(kept, cells, strict=True)},
-        np.arange(max(0, filled - (last or filled)), filled),
-    )
+    first = 0 if last is None else max(0, filled - last)
+    return StepTable({names[place]: row for place, row in zip(kept, cells, strict=True)}, np.arange(first, filled))
 
 
 def _parsed(path: Path, lines: Sequence[bytes], width: int) -> Values:
