@@ -53,14 +53,11 @@ class SlowCallback(Callback):
 
 
 class WeightHistograms(Callback):
-    """Counts the values of all weights in each step, so many ``times``."""
-
-    def __init__(self, *, times: int = 1) -> None:
-        self.times = times
+    """Counts the values of all weights in each step."""
 
     def on_train_batch_end(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
         """Count them."""
-        for weights in list(pl_module.parameters()) * self.times:
+        for weights in pl_module.parameters():
             torch.histc(weights.detach(), bins=64)
 
 
