@@ -16,7 +16,7 @@ ON_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 help: ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(STAMP) ## create .venv, install the locked packages and what the operators need; SYSTEM=no: no system packages
+setup: $(STAMP) ## create .venv, install the locked packages and what the operators need; SYSTEM=no: no system packages, SYSTEM=tests: also a browser for the tests
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
@@ -26,7 +26,7 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.9,<1'
 	$(UV) pip install --quiet --compile-bytecode --python $(BIN)/python --require-hashes -r requirements.lock
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
-	$(BIN)/python -m strobe.native $(if $(filter no,$(SYSTEM)),|| true,--install)
+	$(BIN)/python -m strobe.native $(if $(filter no,$(SYSTEM)),|| true,--install $(if $(filter tests,$(SYSTEM)),--tests))
 	@touch $@
 
 lock: ## renew requirements.lock from pyproject.toml

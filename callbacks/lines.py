@@ -1,8 +1,10 @@
 """In which lines of the user's own code training is: the training thread's stack, looked at now and then."""
 
 import gc
+import math
 import sys
 import sysconfig
+import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +18,7 @@ EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseco
 MOST = 2000  # looks: of a long training its first minutes
 FEWEST = 5  # looks at a line, below which it is not told
 OLDEST = 2  # generation of a garbage collection: all objects
+HELD = 0.8  # of Python's switch interval: so much too late, a look waited for Python's lock
 _OUTSIDE = ("/trainer/trainer.py", "/strobe/probe/loader.py")  # from here outwards nothing is training's or loading's
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _NOT_OWN = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).absolute().parent.parent}/")  # the last: ours
@@ -32,6 +35,9 @@ class Lines:
 
     And where it is when Python collects garbage as a whole, which ``gc.collect()`` asks for.
 
+    A look that comes late, and not because it lacked a core, waited for Python's lock. torch's operations release the
+    lock; Python code keeps it until another thread has waited for ``sys.getswitchinterval()``.
+
     Args:
         phase: what that thread is in now, such as ``forward`` or ``callbacks/<name>``.
     """
@@ -39,6 +45,7 @@ class Lines:
     def __init__(self, phase: Callable[[], str]) -> None:
         self._phase, self._thread = phase, get_ident()
         self._seen, self._looks = Counter[tuple[str, Line | None, str]](), Counter[str]()
+        self._locked = Counter[tuple[str, Line | None, str]]()
         self._over = Event()
         gc.callbacks.append(self._collects)
         Thread(target=self._look, name="strobe lines", daemon=True).start()
@@ -50,20 +57,27 @@ class Lines:
             gc.callbacks.remove(self._collects)
 
     def found(self) -> list[dict[str, Any]]:
-        """``phase``, ``file``, ``line``, ``function``, ``library`` and ``share`` of the looks at that phase.
+        """``phase``, ``file``, ``line``, ``function``, ``library``, ``share`` and ``python``; most looks first.
 
-        Those with most looks come first. ``library`` is empty where the line calls none but torch.
+        ``library`` is empty where the line calls none but torch. ``share`` is of the looks at that phase, and so is
+        ``python``: those that waited for Python's lock.
         """
-        keys = ("file", "line", "function")
-        return [
-            {"phase": phase, **dict(zip(keys, line, strict=True)), "library": library, "share": n / self._looks[phase]}
-            for (phase, line, library), n in self._seen.most_common()
-            if line and n >= FEWEST
-        ]
+        found = []
+        for (phase, line, library), count in self._seen.most_common():
+            if line and count >= FEWEST:
+                shares = (n / self._looks[phase] for n in (count, self._locked[phase, line, library]))
+                names = ("phase", "file", "line", "function", "library", "share", "python")
+                found.append(dict(zip(names, (phase, *line, library, *shares), strict=True)))
+        return found
 
     def _look(self) -> None:
-        while not self._over.wait(EVERY) and self._looks.total() < MOST:
-            self._note(self._phase(), sys._current_frames().get(self._thread))
+        while self._looks.total() < MOST:
+            began, queued = time.monotonic(), _seconds_without_core()
+            if self._over.wait(EVERY):
+                break
+            late = time.monotonic() - began - EVERY - (_seconds_without_core() - queued)
+            frame = sys._current_frames().get(self._thread)
+            self._note(self._phase(), frame, locked=late > HELD * sys.getswitchinterval())
 
     def _collects(self, when: str, told: dict[str, int]) -> None:
         """As ``gc.callbacks``; a collection within a callback's hook is that callback's."""
@@ -71,9 +85,19 @@ class Lines:
         if whole and not self._phase().startswith(OWNED):
             self._note(COLLECTING, sys._getframe(1))
 
-    def _note(self, phase: str, frame: FrameType | None) -> None:
+    def _note(self, phase: str, frame: FrameType | None, *, locked: bool = False) -> None:
+        place = phase, *own_line(frame)
         self._looks[phase] += 1
-        self._seen[phase, *own_line(frame)] += 1
+        self._seen[place] += 1
+        self._locked[place] += locked
+
+
+def _seconds_without_core() -> float:
+    """For which the calling thread has waited for a core; not a number where the system does not tell."""
+    try:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return math.nan
 
 
 def own_line(frame: FrameType | None) -> tuple[Line | None, str]:

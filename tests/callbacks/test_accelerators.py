@@ -1,15 +1,18 @@
 """Accelerators other than CUDA's have what they have in common with it."""
 
 import ast
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.accelerators import CUDAAccelerator
 from torch.profiler import ProfilerActivity
 
 from strobe.callbacks import accelerators
 from strobe.measure.timing import clock
+from support.fitting import trainer_with
 from support.places import ROOT
 
 CPU, CUDA, XPU, MPS = (torch.device(kind) for kind in ("cpu", "cuda", "xpu", "mps"))
@@ -61,3 +64,13 @@ def test_asking_what_is_in_use_begins_nothing() -> None:
     before = torch.cuda.is_initialized()
     found = accelerators.in_use()
     assert torch.cuda.is_initialized() == before == (found is not None)
+
+
+def test_lightnings_word_on_a_gpu_that_is_not_used_is_no_error_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor on a machine that has one, where each test on a CPU would fail."""
+    monkeypatch.setattr(CUDAAccelerator, "is_available", lambda: True)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        trainer_with()
+    assert any("GPU available but not used" in str(one.message) for one in told)
+    trainer_with()  # with the filters of pyproject.toml

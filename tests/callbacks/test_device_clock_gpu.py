@@ -1,8 +1,6 @@
 """The clock of a GPU's phases on a real one: no call waits, and known work comes back in its phase."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +12,12 @@ from strobe.callbacks.clock import Clock
 from strobe.callbacks.device_clock import DEVICE_PHASES, DeviceClock
 from strobe.callbacks.waits import Waits
 from strobe.records.step_table import read_table
-from support.fitting import Model, fit
+from support.fitting import Model, fit, never_waiting
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
 
 CYCLES = 20_000_000  # some 10 ms on a GPU of 1 to 2 GHz
 WORK = {"transfer": 1, "forward": 2, "backward": 4, "optimizer": 1}
-
-
-@contextmanager
-def never_waiting() -> Iterator[None]:
-    """Operations that wait for the GPU raise."""
-    before = torch.cuda.get_sync_debug_mode()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode(before)
 
 
 def work(times: int) -> None:

@@ -122,3 +122,31 @@ def test_the_library_that_a_line_calls_is_told_if_it_is_no_part_of_the_network(r
     networks = [one for one in recorder.threads.lines() if "self.wide(" in source[one["line"] - 1]]
     assert networks
     assert {one["library"] for one in networks} == {""}
+
+
+class Counting(Model):
+    """Computes as much in Python as in torch."""
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            self.counted = sum(number % 7 for number in range(1000))
+        until = time.thread_time() + 0.05
+        while time.thread_time() < until:
+            self.product = torch.ones(300, 300) @ torch.ones(300, 300)
+        return super().training_step(batch)
+
+
+def test_python_code_is_told_from_operations_of_torch(recorder: StepRecorder) -> None:
+    fit(recorder, model=Counting(), max_epochs=4)
+    assert recorder.threads is not None
+    source = Path(__file__).read_text().splitlines()
+    parts = dict.fromkeys(("self.counted", "self.product"), (0.0, 0.0))
+    for one in recorder.threads.lines():
+        if (name := source[one["line"] - 1].strip().partition(" ")[0]) in parts:
+            share, python = parts[name]
+            parts[name] = share + one["share"], python + one["python"]
+    (own, locked), (torchs, unlocked) = parts.values()
+    assert min(own, torchs) > 0.1, parts
+    assert locked > own / 2, parts
+    assert unlocked < torchs / 4, parts

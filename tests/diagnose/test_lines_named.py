@@ -47,6 +47,11 @@ def line(
             [line("forward", 3, 0.8), line("forward", 9, 0.15) | {"library": "copy"}],
             "15% of the forward pass is spent in ask, at train.py:9.",
         ),
+        (
+            *("python_code", "backward"),  # the line that keeps Python's lock
+            [line("backward", 3, 0.8) | {"python": 0.05}, line("backward", 9, 0.2, "hook") | {"python": 0.2}],
+            "20% of the backward pass is spent in hook, at train.py:9.",
+        ),
         ("memory_layout", "", [line("forward", 3, 0.8)], ""),
         ("loader", "", "damaged", ""),
         ("loader", "", [None, {"phase": "data_wait", "share": "x"}], ""),

@@ -119,6 +119,18 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__lines": [{"phase": "forward", "share": 0.9}]},  # an old record
         {"summary__accelerator": "cuda"},  # whose host runs ahead
     ],
+    "python_code": [
+        {"summary__lines": [{"phase": "forward", "share": 0.9, "python": 0.05}]},  # not notable
+        {"summary__lines": [{"phase": "forward", "share": 0.9}]},  # an old record, or a system that does not tell
+        {"summary__lines": [{"phase": "forward", "library": "copy", "share": 0.9, "python": 0.9}]},  # a library's call
+        {"summary__lines": [{"phase": "optimizer", "share": 0.9, "python": 0.9}]},  # an update has its own cause
+        {"summary__garbage_seconds": 0.06},  # a collection holds the lock, too
+        {"summary__accelerator": "cuda"},
+        {  # another thread holds it
+            "summary__machine__threads": [{"name": "watcher", "cores": 0.9}],
+            "summary__main_used": dict.fromkeys(("forward", "backward", "optimizer", "transfer", "other"), 0.5),
+        },
+    ],
     "small_operations": [
         {"summary__operations__count": 193 * 400},  # as a deep model has
         {"summary__operations__forward": 1e-6, "summary__operations__backward": 1e-6},  # of 6,000

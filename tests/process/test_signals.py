@@ -98,9 +98,10 @@ BUSY = """
 import math, multiprocessing, os, signal, sys, time
 from strobe.process.signals import requests
 
-patience, deadline = map(float, sys.argv[1:])
+patience, deadline = map(float, sys.argv[1:3])
+look = (lambda number: time.sleep(100)) if "stuck" in sys.argv else None
 with requests() as asked:
-    asked.watch(lambda number: print("the last words after", number, flush=True), deadline=deadline)
+    asked.watch(lambda number: print("the last words after", number, flush=True), look, deadline)
     asked.patience = patience
     multiprocessing.get_context("fork").Process(target=time.sleep, args=(100,), daemon=True).start()
     os.kill(os.getpid(), signal.SIGTERM)
@@ -111,12 +112,15 @@ with requests() as asked:
 """
 
 
+@pytest.mark.parametrize("others", ["silent", "stuck"])  # or whoever asks them waits for ever
 @pytest.mark.parametrize(
     ("patience", "deadline", "code", "said"),
-    [(0.1, 60.0, 1, "broken off\n"), (math.inf, 0.1, 143, "the last words after 15\n")],
+    [(0.1, 60.0, 1, "broken off\n"), (math.inf, 1.0, 143, "the last words after 15\n")],
 )
-def test_a_process_that_does_not_look_ends_all_the_same(patience: float, deadline: float, code: int, said: str) -> None:
-    given = [sys.executable, "-c", BUSY, str(patience), str(deadline)]
+def test_a_process_that_does_not_look_ends_all_the_same(
+    patience: float, deadline: float, code: int, said: str, others: str
+) -> None:
+    given = [sys.executable, "-c", BUSY, str(patience), str(deadline), others]
     told = subprocess.run(given, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=50, check=False)
     assert (told.returncode, told.stdout) == (code, said)
 

@@ -1,6 +1,7 @@
 """A small model and its training, for the tests of the callbacks."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,14 @@ def fit(
         model or Model(), DataLoader(data, batch_size=4), DataLoader(SAMPLES, batch_size=4), ckpt_path=ckpt_path
     )
     return trainer
+
+
+@contextmanager
+def never_waiting() -> Iterator[None]:
+    """Operations that wait for the GPU raise."""
+    before = torch.cuda.get_sync_debug_mode()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)

@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 from strobe.attach.lost_ranks import LostRanks
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
-from strobe.attach.record import asked_to_end, begin, complete, status_of, summarise, tell_verdict
+from strobe.attach.record import asked_to_end, begin, complete, readable, status_of, summarise, tell_verdict
 from strobe.attach.settings import keeps_its_profiler, schedule_of, schedule_on, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.owners import restore_idle, skip_idle
@@ -232,6 +232,4 @@ class Strobe(Callback):
 def _metrics(trainer: Any) -> dict[str, float]:
     """The latest figures that were logged, as they are: to ask the trainer for them may compute, on all ranks."""
     found = getattr(trainer._logger_connector, "_callback_metrics", {})
-    with contextlib.suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
-        return {name: float(value) for name, value in found.items() if getattr(value, "numel", lambda: 1)() == 1}
-    return {}
+    return readable({name: value for name, value in found.items() if getattr(value, "numel", lambda: 1)() == 1})

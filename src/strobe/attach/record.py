@@ -2,7 +2,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -113,6 +113,15 @@ def asked_to_end(trainer: Any) -> bool:
     Of several ranks one may have failed first, and SIGTERM followed from that.
     """
     return trainer.world_size == 1 and bool(trainer.received_sigterm)
+
+
+def readable(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """Those that can be read: after a failed assertion on a GPU, none that lies there."""
+    found = {}
+    for name, value in metrics.items():
+        with suppress(RuntimeError):
+            found[name] = float(value)
+    return found
 
 
 def weights_of(module: torch.nn.Module) -> str | None:

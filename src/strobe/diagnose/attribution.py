@@ -12,7 +12,7 @@ from strobe.diagnose.cores import IDLE, lack_of_cores, taken
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.predict import NOTABLE, Step
-from strobe.diagnose.symptoms import cores_of_a_rank, in_libraries, made_up, many_operations, restarts
+from strobe.diagnose.symptoms import cores_of_a_rank, in_libraries, in_python, made_up, many_operations, restarts
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
@@ -331,13 +331,17 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     garbage = garbage_seconds(record)
     yield Part("garbage_collection", "", "Python's garbage collection", garbage)
     computing = max(0.0, sum(phase(name) for name in COMPUTING) - sum(stalled.values()) - garbage)
-    left = max(0.0, phase("forward") - stalled.get("forward", 0.0))
-    for name, seconds in in_libraries(record).items():
-        yield Part("library_call", name, f"in {name}", here := min(seconds, left, computing))
-        left, computing = left - here, computing - here
+    left = {name: max(0.0, phase(name) - stalled.get(name, 0.0)) for name in COMPUTING}
+    serial = [("library_call", name, f"in {name}", "forward", sec) for name, sec in in_libraries(record).items()]
+    if not waiting:  # for a thread that holds Python's lock
+        own = ((at, place, in_python(record, at)) for at, place in COMPUTING.items())
+        serial += [("python_code", at, f"Python code in {place}", at, seconds) for at, place, seconds in own]
+    for cause, subject, name, at, seconds in serial:
+        yield Part(cause, subject, name, here := min(seconds, left[at], computing))
+        left[at], computing = left[at] - here, computing - here
     fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values()) - garbage), computing)
     yield Part("small_batch", "", "fixed cost of each step", fixed)
-    alone = {name: min(seconds, phase(name)) for name, seconds in lonely(record).items()}
+    alone = {name: min(seconds, left.get(name, phase(name))) for name, seconds in lonely(record).items()}
     yield from _of_computing(record, step, computing - fixed, fixed, alone)
 
 

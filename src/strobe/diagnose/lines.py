@@ -13,6 +13,7 @@ from strobe.records.run import Record, as_number
 
 MOSTLY = 0.3  # of a phase: less in one function is not told
 LONG = 0.2  # of the step: a shorter phase is not told of where nothing was found
+WITHIN = ("library_call", "python_code")  # causes that are but a part of their phase
 AT = 0.5  # of a function: its line is named if it has so much
 PHASE_OF = {
     "loader": "data_wait",
@@ -38,16 +39,17 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
         phases = [one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= LONG * sum(spent.values())]
     known = (*PHASES, COLLECTING)
     places = ((phase if phase in known else f"{OWNED}{phase}", CALLED.get(phase, phase)) for phase in phases)
-    library = finding.subject if finding.cause == "library_call" else None
-    told = next(filter(None, (_mostly(record, *place, library) for place in places)), "")
+    told = next(filter(None, (_mostly(record, *place, finding) for place in places)), "")
     return replace(finding, evidence=f"{finding.evidence} {told}") if told else finding
 
 
-def _mostly(record: Record, phase: str, called: str, library: str | None) -> str:
+def _mostly(record: Record, phase: str, called: str, finding: Finding) -> str:
     """Such as ``84% of the forward pass is spent in training_step, at train.py:57.``
 
-    Of a ``library`` the lines that call it are told, however small their part of the phase.
+    Of a library's call and of Python code the lines are told in which that is, however small their part of the phase.
     """
+    library = finding.subject if finding.cause == "library_call" else None
+    share_of = "python" if finding.cause == "python_code" else "share"
     # The training thread sees what loads only where there are no workers; afterwards it was done without them.
     sources = (record.items("lines"), record.items("ceilings", "loading", "lines"))
     seen = ([one for one in each if isinstance(one, Mapping) and one.get("phase") == phase] for each in sources)
@@ -56,13 +58,13 @@ def _mostly(record: Record, phase: str, called: str, library: str | None) -> str
         if library not in (None, one.get("library")):
             continue
         place = str(one.get("file")), str(one.get("function"))
-        found[place][int(as_number(one.get("line")) or 0)] += as_number(one.get("share")) or 0.0
+        found[place][int(as_number(one.get("line")) or 0)] += as_number(one.get(share_of)) or 0.0
     if not found:
         return ""
     (file, function), lines = max(found.items(), key=lambda one: sum(one[1].values()))
     whole, line = sum(lines.values()), max(lines, key=lambda one: (lines[one], one))
     share = lines[line]
-    if whole < MOSTLY and library is None:
+    if whole < MOSTLY and finding.cause not in WITHIN:
         return ""
     where = f"{'' if share >= AT * whole else 'most often '}at {Path(file).name}:{line}"
     return f"{percent(min(1.0, whole))} of {called} is spent in {function}, {where}."

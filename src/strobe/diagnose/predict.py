@@ -268,6 +268,11 @@ def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float
     return _speedup(replace(step, drift=0.0), cases, Figure(1.0, max(0.0, 1 - step.noise), 1 + step.noise))
 
 
+def up_to(most: Figure) -> Figure:
+    """Between no gain and this one, where no more is known."""
+    return Figure(math.sqrt(most.median), 1.0, most.high)
+
+
 def without_waiting(step: Step) -> Figure:
     """Between no gain and that of a perfect loader, for a finding without a measured remedy."""
     least = max(step.compute, step.busy)

@@ -54,6 +54,7 @@ EXPLAINED = (
     ("single_thread", "memory_layout", "in the other layout the operations have parallel kernels"),
     ("single_thread", "small_operations", "they are what its one thread does"),
     ("single_thread", "library_call", "it is what its one thread does"),
+    ("single_thread", "python_code", "it is what its one thread does"),
     ("library_call", "stalled", "it sleeps, or waits, there"),
     ("small_operations", "small_batch", "larger batches make fewer operations per image"),
     ("optimizer", "background_thread", "an update is many short calls, each of which waits for Python's lock"),
@@ -75,8 +76,8 @@ LOST = (
     "straggler",
     *("loader", *FETCHING, "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
-    *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "small_operations"),
-    *("single_thread", "between", "upsampled", "swapping"),
+    *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
+    *("small_operations", "single_thread", "between", "upsampled", "swapping"),
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "validation": "validation",

@@ -1,6 +1,7 @@
 """What a record shows without any prediction: cores and memory for workers, their restarts, the first step."""
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -208,17 +209,35 @@ def many_operations(record: Record, step: Step) -> tuple[float, float]:
 
 
 def in_libraries(record: Record) -> dict[str, float]:
-    """Seconds of a step's forward pass in each library beside torch that the user's own code calls, of the most first.
-
-    Nothing on a GPU, whose host runs ahead.
-    """
-    looks = [one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == "forward"]
-    found: dict[str, float] = {}
-    for one in looks if record.text("accelerator") == "cpu" else ():
-        if isinstance(name := one.get("library"), str) and name:
-            found[name] = found.get(name, 0.0) + (as_number(one.get("share")) or 0.0)
+    """Seconds of a step's forward pass in each library beside torch that the user's own code calls, the most first."""
+    shares = defaultdict[str, float](float)
+    for one in looks(record, "forward"):
+        shares[_library(one)] += as_number(one.get("share")) or 0.0
     seconds = record.number("step_seconds", "forward") or 0.0
-    return {name: min(1.0, share) * seconds for name, share in sorted(found.items(), key=lambda one: -one[1])}
+    found = sorted(((share, name) for name, share in shares.items() if name), reverse=True)
+    return {name: min(1.0, share) * seconds for share, name in found}
+
+
+def in_python(record: Record, phase: str) -> float:
+    """Seconds of a step in which a phase is in the user's own code and holds Python's lock, without garbage collection.
+
+    In no library that ``in_libraries`` tells.
+    """
+    own = [one for one in looks(record, phase) if phase != "forward" or not _library(one)]
+    share = min(1.0, sum(as_number(one.get("python")) or 0.0 for one in own))
+    garbage = record.number("garbage_seconds") or 0.0
+    return max(0.0, share * (record.number("step_seconds", phase) or 0.0) - garbage)
+
+
+def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
+    """The lines of the user's own code in which a phase was seen; none on a GPU, whose host runs ahead."""
+    if record.text("accelerator") != "cpu":
+        return []
+    return [one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == phase]
+
+
+def _library(line: Mapping[str, object]) -> str:
+    return name if isinstance(name := line.get("library"), str) else ""
 
 
 def usual_wait(record: Record, step: Step) -> float:

@@ -24,13 +24,18 @@ BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x8
 def describe(*, start_gpu: bool = False) -> dict[str, Any]:
     """The ``environment`` of ``summary.json``; memory in bytes.
 
-    A GPU is named only if this process uses it, or with ``start``: asking takes memory there, and seconds.
+    A GPU is named only if this process uses it, or with ``start``: asking takes memory there, and seconds. One on which
+    an assertion has failed answers no question any more.
     """
     import torch
 
     from strobe.callbacks.accelerators import in_use, module_of
 
-    gpu = in_use() or (torch.device("cuda") if start_gpu and torch.cuda.is_available() else None)
+    name = capability = None
+    with contextlib.suppress(RuntimeError):
+        if gpu := in_use() or (torch.device("cuda") if start_gpu and torch.cuda.is_available() else None):
+            name = module_of(gpu).get_device_name()
+            capability = list(torch.cuda.get_device_capability()) if gpu.type == "cuda" else None
     shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
         "host": socket.gethostname(),
@@ -40,8 +45,8 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "memory_free_bytes": free_memory(),
         "shm_free_bytes": shm and shm.free,  # loader workers hand batches over in it
-        "gpu": module_of(gpu).get_device_name() if gpu else None,
-        "gpu_capability": list(torch.cuda.get_device_capability()) if gpu and gpu.type == "cuda" else None,
+        "gpu": name,
+        "gpu_capability": capability,
         "versions": {"python": platform.python_version()} | installed(*PACKAGES),
         "git_commit": _commit(),
         "page_cache": None,
@@ -81,11 +86,12 @@ def peak_memory() -> dict[str, int | None]:
     """The most memory held so far, in bytes: by this process, and on its GPU."""
     from strobe.callbacks.accelerators import in_use, module_of
 
-    device = in_use()  # not one that is available: after asking, a process that is forked cannot use it
-    return {
-        "rss_peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
-        "device_peak_bytes": module_of(device).max_memory_allocated() if device else None,
-    }
+    held = None
+    with contextlib.suppress(RuntimeError):  # of a GPU that answers no question any more
+        device = in_use()  # not one that is available: after asking, a process that is forked cannot use it
+        held = module_of(device).max_memory_allocated() if device else None
+    own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {"rss_peak_bytes": own, "device_peak_bytes": held}
 
 
 def _processor(field: str) -> str:

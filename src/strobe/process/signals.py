@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
+from typing import Any
 
 REQUESTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 DEADLINE = 20.0  # seconds after a request in which a process ends by itself
@@ -116,8 +117,10 @@ class Requests:
     def __init__(self) -> None:
         self.number: int | None = None
         self.patience = 0.0
-        self._read = -1
-        self._thread: threading.Thread | None = None
+        self._asked: int | None = None  # as the threads know it, where the main one is stuck
+        self._write = -1
+        self._writes, self._over = threading.Lock(), threading.Event()
+        self._threads: list[threading.Thread] = []
 
     def hear(self, number: int, _: FrameType | None) -> None:
         """A signal's handler."""
@@ -140,15 +143,16 @@ class Requests:
     ) -> None:
         """From here on end this process ``deadline`` seconds after a request, whatever its main thread waits for.
 
-        ``late(number)`` is called just before that. A thread calls ``look(number)`` several times a second, with the
-        request's number, or None so far; it returns the number, or that of a request which another process got.
+        ``late(number)`` is called just before that. Another thread calls ``look(number)`` several times a second, with
+        the request's number, or None so far; it returns the number, or that of a request which another process got. It
+        may wait for others as long as it likes: the deadline does not wait for it.
         """
-        self._read, self._write = os.pipe()
+        pipe, self._write = os.pipe()
         os.set_blocking(self._write, False)
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
-        given = late, look, deadline
-        self._thread = threading.Thread(target=self._watch, args=given, daemon=True, name="requests to end")
-        self._thread.start()
+        self._begin(self._watch, pipe, late, deadline)
+        if look is not None:
+            self._begin(self._look, look)
 
     def close(self) -> None:
         """End what :meth:`watch` began.
@@ -156,38 +160,49 @@ class Requests:
         ``look`` may be in a library of C++, where a thread that is still there when Python has ended aborts the process
         ("terminate called without an active exception").
         """
-        if self._read >= 0:
+        self._over.set()
+        if self._write >= 0:
             signal.set_wakeup_fd(-1)
-            os.close(self._write)  # which the thread reads as its end
-            self._read = -1
-        if self._thread is not None:
-            self._thread.join(LAST)
+            with self._writes:
+                os.close(self._write)  # which the thread that waits for it reads as its end
+                self._write = -1
+        for thread in self._threads:
+            thread.join(LAST)
 
-    def _watch(
-        self, late: Callable[[int], None], look: Callable[[int | None], int | None] | None, deadline: float
-    ) -> None:
-        pipe, number, since = self._read, self.number, math.inf
+    def _begin(self, work: Callable[..., None], *given: Any) -> None:
+        self._threads.append(thread := threading.Thread(target=work, args=given, daemon=True, name="requests to end"))
+        thread.start()
+
+    def _look(self, look: Callable[[int | None], int | None]) -> None:
+        while not self._over.wait(EVERY):
+            if (told := look(self._asked)) is not None and self._asked is None:
+                self._pass_on(told)
+                with self._writes:
+                    if self._write >= 0:
+                        os.write(self._write, bytes([told]))
+
+    def _watch(self, pipe: int, late: Callable[[int], None], deadline: float) -> None:
+        self._asked, since = self.number, math.inf
         ready = select.poll()  # not select(), which knows no descriptor above 1023
         ready.register(pipe, select.POLLIN)
         while time.monotonic() - since < deadline:
-            if ready.poll(EVERY * 1000 if look or number else None):
+            if ready.poll(None if self._asked is None else EVERY * 1000):
                 if not (came := os.read(pipe, 64)):
                     os.close(pipe)
                     return
-                number = number or next((one for one in came if one in REQUESTS), None)
-            if look and (told := look(number)) is not None and number is None:
-                self._pass_on(number := told)
-            if number is None:
+                self._asked = self._asked or next((one for one in came if one in REQUESTS), None)
+            if self._asked is None:
                 continue
             since = min(since, time.monotonic())
             if self.patience and time.monotonic() - since > self.patience:
                 self.number, self.patience = None, 0.0
-                self._pass_on(number)
+                self._pass_on(self._asked)
+        number = self._asked or 0
         last = threading.Thread(target=_last_words, args=(late, number), daemon=True)
         last.start()
         last.join(LAST)
         _end_children()
-        os._exit(128 + (number or 0))
+        os._exit(128 + number)
 
     def _pass_on(self, number: int) -> None:
         """Let the main thread know of a request that it did not get."""

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from torchvision import datasets
 
+from strobe.app.data import cifar10 as published_cifar10
 from strobe.app.data import eurosat
 from support import cifar10_files
 from support.composing import composed_data
@@ -59,6 +60,7 @@ def cifar10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Publish
         server.url = f"{server.base}/cifar-10-python.tar.gz"
         monkeypatch.setattr(datasets.CIFAR10, "url", server.url)
         monkeypatch.setattr(datasets.CIFAR10, "tgz_md5", hashlib.md5(server.payload).hexdigest())
+        monkeypatch.setattr(published_cifar10, "SHA256", hashlib.sha256(server.payload).hexdigest())
         data = composed_data("data=cifar10", f"data.root={tmp_path / 'new' / 'root'}", "data.download=true")
         yield Published(server, data, folder, tree(root), [180, 20, 20], "CIFAR-10")
 
@@ -124,6 +126,16 @@ def test_a_bad_download_of_cifar10_leaves_nothing(cifar10: Published, fault: dic
     vars(server).update(good)
     cifar10.data.prepare_data()
     cifar10.require_complete()
+
+
+def test_an_archive_of_the_same_md5_is_refused_by_its_sha256(
+    cifar10: Published, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = published_cifar10.SHA256
+    monkeypatch.setattr(published_cifar10, "SHA256", "0" * 64)
+    text = refusal(cifar10.data.prepare_data)
+    assert all(word in text for word in (cifar10.server.url, "SHA-256", "0" * 64, right, f"data.root={cifar10.root}"))
+    assert names(cifar10.root) == [cifar10.lock]
 
 
 def test_the_folder_itself_as_root(cifar10: Published, tmp_path: Path) -> None:

@@ -64,6 +64,8 @@ def test_each_package_is_named_with_its_purpose(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(command, "missing", lambda library: library.header and f"the header {library.header}")
     monkeypatch.setattr(command, "compiler", lambda: "/usr/bin/g++")
     assert command.needed() == {"libjpeg-dev": ["loader=native for photos"]}
+    monkeypatch.setattr(command, "browser", lambda: None)
+    assert command.needed(tests=True).keys() == {"libjpeg-dev", "chromium"}
 
 
 def test_a_failed_installation_fails_no_setup(

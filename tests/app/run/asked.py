@@ -1,13 +1,15 @@
-"""``train.py``, to which a signal is sent as soon as one of its ranks reaches a stage."""
+"""``train.py``, to which a signal is sent as soon as one of its ranks reaches a stage, in which one may hang."""
 
 import atexit
 import importlib
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 STAGE, NUMBER, RANK = os.environ["STAGE"], int(os.environ["SIGNAL"]), os.environ.get("TO_RANK", "0")
+HANGS = os.environ.get("HANGS", "").split()  # a rank, and where: in Python, in a collective, asking the common store
 CLASSIFIER = "strobe.app.model.classifier:ImageClassifier"
 PLACES = {  # where a stage begins, and how often that is reached before
     "building": ("strobe.app.build.instantiate:build_data", 0),
@@ -25,6 +27,20 @@ PLACES = {  # where a stage begins, and how often that is reached before
 def ask() -> None:
     if os.environ.get("LOCAL_RANK", "0") == RANK:
         os.kill(0 if "TO_GROUP" in os.environ else os.getpid(), NUMBER)
+
+
+def hang() -> None:
+    """For longer than anybody waits."""
+    import torch.distributed as dist
+
+    rank, where = HANGS
+    if os.environ.get("LOCAL_RANK", "0") != rank:
+        return
+    if where == "collective":
+        dist.barrier()
+    if where == "store":
+        dist.distributed_c10d._get_default_store().get("what nobody says")
+    time.sleep(1000)
 
 
 class Importing:
@@ -49,6 +65,8 @@ def arrange(place: str, before: int) -> None:
         calls += 1
         if calls == before + 1:
             ask()
+            if HANGS:
+                hang()
         return function(*given, **named)
 
     setattr(owner, name, asking)

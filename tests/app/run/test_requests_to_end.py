@@ -109,6 +109,29 @@ def test_two_ranks_end_together(stage: str, rank: str, to: str, tmp_path: Path, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("stage", "rank", "hangs"),
+    [
+        ("sanity", "0", "1 python"),
+        ("training", "1", "1 collective"),
+        ("training", "0", "1 store"),  # whose lock it holds, while others ask for what they have agreed on
+        ("training", "0", "0 store"),
+        ("validation", "0", "1 python"),  # while the other one waits in a collective of Lightning's
+        ("validation", "1", "0 collective"),
+        ("checkpoint", "1", "0 python"),
+        ("test", "0", "1 python"),
+    ],
+)
+def test_where_one_of_two_ranks_hangs_both_end_by_themselves(
+    stage: str, rank: str, hangs: str, tmp_path: Path, sample_root: Path
+) -> None:
+    given = (*RANKS, "ceilings=false", "trainer.limit_train_batches=1.0", "data.batch_size=2")
+    given += ("checkpoint.every_n_steps=3",)
+    asked(stage, signal.SIGTERM, tmp_path / "run", sample_root, *given, TO_RANK=rank, HANGS=hangs)
+    check_record(tmp_path / "run", "interrupted")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_slurms_sigusr1_is_still_lightnings(ranks: int, tmp_path: Path, sample_root: Path) -> None:
     """It saves a checkpoint and requeues the job, whose end comes by SIGTERM; one rank alone may hear it."""

@@ -10,6 +10,7 @@ import torch
 from lightning import Trainer
 
 from strobe.app.run.train import explained
+from strobe.callbacks import accelerators
 from strobe.callbacks.columns import PHASES
 from strobe.errors import StrobeError
 from support.cifar10_files import generated
@@ -115,15 +116,26 @@ def test_a_rank_that_finds_nobody_says_so_without_a_traceback(monkeypatch: pytes
     assert str(said) == "Rank 1 cannot reach rank 0, or that has ended: failed to recv, got 0 bytes"
 
 
-def test_a_run_whose_metrics_cannot_be_read_any_more_leaves_its_record(
-    train: Train, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As after an assertion on a GPU; a tensor without data stands for one there."""
-    before_each_step(monkeypatch, lambda *_: raising(RuntimeError("CUDA error: device-side assert triggered")))
-    monkeypatch.setattr(Trainer, "callback_metrics", property(lambda _: {"loss": torch.empty((), device="meta")}))
+def test_a_run_whose_gpu_answers_no_more_leaves_its_record(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an assertion there; a tensor without data stands for one that lies there."""
+    failed = RuntimeError("CUDA error: device-side assert triggered")
+
+    def fails(*_: Any) -> None:
+        monkeypatch.setattr(accelerators, "in_use", lambda: torch.device("cuda", 0))
+        for question in ("get_device_name", "max_memory_allocated"):
+            monkeypatch.setattr(torch.cuda, question, lambda: raising(failed))
+        raise failed
+
+    before_each_step(monkeypatch, fails)
+    metrics = {"train/loss": torch.empty((), device="meta"), "val/loss": torch.tensor(0.5)}
+    monkeypatch.setattr(Trainer, "callback_metrics", property(lambda _: metrics))
     ended = train()
-    assert ended.code == 1
-    assert ended.summary["error"]["message"] == "CUDA error: device-side assert triggered"
+    assert ended.code == 1, ended.output
+    assert ended.summary["status"] == "failed"
+    assert ended.summary["error"] == {"type": "RuntimeError", "message": str(failed)}
+    assert ended.summary["metrics"] == {"val/loss": 0.5}
+    assert (ended.summary["environment"]["gpu"], ended.summary["memory"]["device_peak_bytes"]) == (None, None)
+    assert (ended.directory / "report.html").is_file()
 
 
 def test_checkpoints_every_few_epochs_and_at_the_end(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

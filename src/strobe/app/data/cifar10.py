@@ -1,5 +1,6 @@
 """CIFAR-10: 60,000 colour photos of 32x32 pixels in ten classes (Krizhevsky 2009)."""
 
+import hashlib
 import pickle
 import shutil
 from http.client import HTTPException
@@ -11,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torchvision import datasets
-from torchvision.datasets.utils import check_integrity
+from torchvision.datasets.utils import check_integrity, download_url
 
 from strobe.app.data.augment import flip, shift
 from strobe.app.data.base import ImageData, stratified_split
@@ -21,6 +22,7 @@ from strobe.errors import DataError
 from strobe.process.locks import locked
 
 FOLDER = datasets.CIFAR10.base_folder
+SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"  # of the archive, as Keras publishes it
 SAFE = {
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy.core.multiarray", "_reconstruct"),
@@ -49,7 +51,7 @@ class CIFAR10(ImageData):
         self.verify = verify
 
     def prepare_data(self) -> None:
-        """Download and unpack the archive if it is missing and ``data.download`` is set; torchvision checks it."""
+        """Download, check and unpack the archive if it is missing and ``data.download`` is set."""
         if not self.download or self._parent() is not None:
             return
         root = self._root()
@@ -110,11 +112,22 @@ class CIFAR10(ImageData):
 
 
 def _download(root: Path) -> None:
-    """Let torchvision download, check and unpack; the folder appears in ``root`` complete, or nothing does."""
-    partial = root / f".{FOLDER}.partial"
+    """Let torchvision download, check and unpack; the folder appears in ``root`` complete, or nothing does.
+
+    torchvision knows an MD5 only, which somebody who replaces the archive can give it; so it is checked here too.
+    """
+    kind, partial = datasets.CIFAR10, root / f".{FOLDER}.partial"
     shutil.rmtree(partial, ignore_errors=True)  # left by a crash
     try:
-        datasets.CIFAR10(partial, download=True)
+        download_url(kind.url, partial, kind.filename, kind.tgz_md5)
+        with (partial / kind.filename).open("rb") as archive:
+            found = hashlib.file_digest(archive, "sha256").hexdigest()
+        if found != SHA256:
+            raise DataError(
+                f"{kind.url} gave an archive with the SHA-256 checksum {found} where {SHA256} is expected; it was "
+                f"deleted, so get {FOLDER} from a source that you trust and unpack it to data.root={root}"
+            )
+        kind(partial, download=True)  # which finds the archive
         (partial / FOLDER).rename(root / FOLDER)
     except (OSError, RuntimeError, HTTPException) as error:
         raise DataError(

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from strobe.app.native import convolution, photos, tiles
 from strobe.app.native.build import Library, compiled, load, missing
-from strobe.app.native.system import FFMPEG, FFMPEG_SERVES, compiler, has_ffmpeg
+from strobe.app.native.system import BROWSERS, FFMPEG, FFMPEG_SERVES, browser, compiler, has_ffmpeg
 from strobe.app.native.system import install as installs
 from strobe.errors import DataError
 from strobe.process.launch import parser_of
@@ -25,8 +25,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The exit code: 1 if an operator is not ready; always 0 with ``--install``, because setup continues without it."""
     parser = parser_of("native", (__doc__ or "").partition(": ")[2])
     parser.add_argument("--install", action="store_true", help="install what is missing, as root on Debian or Ubuntu")
-    install = parser.parse_args(arguments).install
-    if install and (packages := needed()):
+    parser.add_argument("--tests", action="store_true", help="with --install: also what only the tests need, a browser")
+    given = parser.parse_args(arguments)
+    install = given.install
+    if install and (packages := needed(tests=given.tests)):
         print(install_packages(packages), flush=True)
     ready = [_prepare(library) for library in LIBRARIES]
     if has_ffmpeg():
@@ -36,14 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if install or all(ready) else 1
 
 
-def needed() -> dict[str, list[str]]:
-    """The missing packages of Debian and Ubuntu, and what each of them is for."""
+def needed(*, tests: bool = False) -> dict[str, list[str]]:
+    """The missing packages of Debian and Ubuntu, and what each of them is for; those of the tests if asked for."""
     packages: dict[str, list[str]] = {}
     for library in LIBRARIES:
         for package in library.packages if missing(library) else ():
             if package != "g++" or compiler() is None:
                 packages.setdefault(package, []).append(library.serves)
-    return packages if has_ffmpeg() else {**packages, FFMPEG: [FFMPEG_SERVES]}
+    if not has_ffmpeg():
+        packages[FFMPEG] = [FFMPEG_SERVES]
+    if tests and browser() is None:
+        packages[BROWSERS[0]] = ["the tests of pages"]
+    return packages
 
 
 def install_packages(packages: Mapping[str, Sequence[str]]) -> str:

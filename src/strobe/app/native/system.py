@@ -11,6 +11,7 @@ COMPILERS = ("g++", "c++", "clang++")
 WRAPPERS = ("ccache", "sccache", "distcc")
 JPEG = "jpeglib.h"  # of libjpeg-turbo
 PHOTOS = ("g++", "libjpeg-dev")  # packages of Debian and Ubuntu, with all that operators on photos need
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")  # the first is Debian's package, too
 FFMPEG, FFMPEG_SERVES = "ffmpeg", "loader=spdl"  # the package whose libraries SPDL loads
 
 
@@ -44,6 +45,11 @@ def lacks(header: str | None = None) -> str | None:
 def has_ffmpeg() -> bool:
     """Whether FFmpeg's libraries are installed."""
     return find_library("avcodec") is not None
+
+
+def browser() -> str | None:
+    """A browser in which tests look at pages."""
+    return next((path for name in BROWSERS if (path := shutil.which(name))), None)
 
 
 def install(packages: Sequence[str]) -> str:

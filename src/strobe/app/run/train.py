@@ -41,7 +41,7 @@ from strobe.app.run.ending import Ending
 from strobe.app.run.forecast import Forecast
 from strobe.app.run.monitored import missing_metric
 from strobe.attach.lost_ranks import LostRanks
-from strobe.attach.record import begin, meanwhile, save
+from strobe.attach.record import begin, meanwhile, readable, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
 from strobe.errors import ConfigError, DataError, StrobeError
@@ -208,8 +208,8 @@ class Run:
             return  # another rank's failure came first, and is the cause of this one
         if alone and status != "completed" and self.parts is not None:
             if not hangs:
-                with suppress(RuntimeError):  # after an assertion on a GPU, nothing that lies there can be read
-                    self._keep_metrics()
+                with suppress(RuntimeError):  # of a device that answers no more, from a metric that is computed
+                    self.metrics |= readable(self.parts.trainer.callback_metrics)
             with warning_only("last.ckpt"):
                 write_held(self.parts.trainer)
         summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)

@@ -5,28 +5,18 @@ from collections.abc import Callable
 from dataclasses import asdict
 
 from strobe.diagnose.attribution import (
-    COMPUTING,
     OPTIMIZER_SHARE,
-    PLACES,
     SLEEPING,
-    cores_to_compute,
     fixed_cost,
-    garbage_seconds,
-    held,
-    lonely,
-    stalls,
-    threads_beside,
 )
 from strobe.diagnose.cores import taken
-from strobe.diagnose.predict import NOTABLE, Step, with_model, without
+from strobe.diagnose.predict import Step, up_to, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import (
     ACCUMULATE,
     PREPARING,
     accumulated,
     cores_of_a_rank,
-    in_libraries,
-    many_operations,
     scaling,
 )
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
@@ -141,128 +131,6 @@ def optimizer(record: Record, step: Step) -> Finding | None:
     )
 
 
-def stalled(record: Record, step: Step) -> list[Finding]:
-    """A computing phase that hardly uses a core: it sleeps, or waits for a file, a lock or a server."""
-    found = []
-    for phase, seconds in stalls(record, step).items():
-        if seconds >= NOTABLE * step.seconds:
-            name, used = COMPUTING[phase], record.number("cores_used", phase) or 0.0
-            whole = record.number("step_seconds", phase) or 0.0
-            found.append(
-                Finding(
-                    "stalled",
-                    f"{name[0].upper()}{name[1:]} is idle for {percent(seconds / step.seconds)} of each step",
-                    f"It takes {duration(whole)} of each {duration(step.seconds)} step, but uses only {cores(used)}.",
-                    "Find what it waits for (a file, a lock, a server, a sleep): profiler=python names the lines.",
-                    (),
-                    without(step, compute=seconds),
-                    subject=phase,
-                )
-            )
-    return found
-
-
-def background_thread(record: Record, step: Step) -> Finding | None:
-    """Other threads of this process compute while the training thread waits, most likely for Python's lock."""
-    lost = sum(held(record, step).values())
-    if lost < NOTABLE * step.seconds:
-        return None
-    name, busiest = threads_beside(record)[0]
-    return Finding(
-        "background_thread",
-        f"Other threads of the process hold training up for {percent(lost / step.seconds)} of each step",
-        f"The thread {name} uses {cores(busiest)}. The training thread neither computes nor waits for a core for "
-        f"{duration(lost)} of each {duration(step.seconds)} step. Only one thread at a time can run Python, so a busy "
-        "one delays every operation of training.",
-        f"Move the work of {name} to a process of its own, or let it sleep; py-spy dump names its lines.",
-        (),
-        _up_to(lost, step),
-    )
-
-
-def single_thread(record: Record, step: Step) -> list[Finding]:
-    """A computing phase that keeps only one of torch's threads busy: Python code, or serial operations.
-
-    The fixed cost of a step belongs to ``small_batch``.
-    """
-    found, many = [], cores_to_compute(record)
-    for phase, serial in lonely(record).items():
-        seconds, name = max(0.0, serial - garbage_seconds(record)), PLACES[phase]  # which is of one thread too
-        lost = seconds * (1 - 1 / many)
-        if lost < NOTABLE * step.seconds or (phase in PREPARING and record.text("script") is not None):
-            continue  # of a script ``transfer`` tells more
-        whole = record.number("step_seconds", phase) or seconds
-        what = f"{name[0].upper()}{name[1:]}" if seconds > MOSTLY * whole else f"{percent(seconds / whole)} of {name}"
-        found.append(
-            Finding(
-                "single_thread",
-                f"{what} uses one of {many:g} cores",
-                f"It takes {duration(whole)} of each {duration(step.seconds)} step, {duration(seconds)} of that on one "
-                "thread. That is Python code (a loop, a metric that is not vectorised), or operations without a "
-                "parallel kernel.",
-                "profiler=python names the lines; replace them with a few operations on whole tensors.",
-                (),
-                _up_to(lost, step),
-                subject=phase,
-            )
-        )
-    return found
-
-
-def small_operations(record: Record, step: Step) -> Finding | None:
-    """A step makes so many differentiable operations that what each costs, however small, is a large part of it."""
-    count, seconds = many_operations(record, step)
-    if not count:
-        return None
-    return Finding(
-        "small_operations",
-        f"A step makes {count:,.0f} operations, whose fixed cost alone is {percent(seconds / step.seconds)} of it",
-        f"Here an operation costs at least {duration(seconds / count)}, however small its tensors are: "
-        f"{duration(seconds)} of each {duration(step.seconds)} step.",
-        "A loop over samples, time steps or pairs makes so many: replace it by a few operations on whole tensors. If "
-        "they are a deep model's layers, use larger batches or torch.compile.",
-        (),
-        _up_to(seconds, step),
-    )
-
-
-def library_call(record: Record, step: Step) -> list[Finding]:
-    """The forward pass is notably long in a library that is not torch, as looks at the training thread show."""
-    return [
-        Finding(
-            "library_call",
-            f"{percent(seconds / step.seconds)} of each step is spent in {name}, which the forward pass calls",
-            f"It takes {duration(seconds)} of each {duration(step.seconds)} step, beside what the network computes.",
-            f"Call {name} less often, or outside training: a metric once an epoch, a copy once in many steps. Or do "
-            "the same with a few operations on whole tensors.",
-            (),
-            _up_to(seconds, step),
-            subject=name,
-        )
-        for name, seconds in in_libraries(record).items()
-        if seconds >= NOTABLE * step.seconds
-    ]
-
-
-def garbage_collection(record: Record, step: Step) -> Finding | None:
-    """Python's garbage collector takes a notable share of the step."""
-    seconds = garbage_seconds(record)
-    if seconds < GARBAGE * step.seconds:
-        return None
-    long, measured = record.number("uneven", "steps") or 0.0, record.number("steps", "measured") or 0.0
-    within = record.number("uneven", "garbage_seconds") or 0.0
-    uneven = f", most of it in {long:.0f} of {measured:.0f} steps" if within > seconds / 2 else ""
-    return Finding(
-        "garbage_collection",
-        f"Python's garbage collection takes {percent(seconds / step.seconds)} of each step",
-        f"It takes {duration(seconds)} of each {duration(step.seconds)} step{uneven}.",
-        "Call gc.freeze() once training has begun, or gc.disable() and gc.collect() every few hundred steps; leave out "
-        "a gc.collect() in each step. Keep fewer Python objects: one array instead of a list of numbers.",
-        (),
-        without(step, compute=seconds),
-    )
-
-
 def memory_layout(record: Record, step: Step) -> Finding | None:
     """The other memory layout of weights and images was measured to be faster."""
     layouts = {"true": "channels last", "false": "channels first"}
@@ -306,7 +174,7 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
         f"{count / fitting:.3g} threads compete for each core; what that costs was not measured.",
         f"Compute on {_threads(str(fitting))}.",
         (f"threads={fitting}",),
-        _up_to((step.compute - step.per_step) * step.images * (1 - fitting / count), step),
+        up_to(without(step, compute=(step.compute - step.per_step) * step.images * (1 - fitting / count))),
     )
 
 
@@ -331,15 +199,9 @@ def _short_steps(record: Record, step: Step) -> Finding | None:
         "Use larger batches: of twice the size, they halve this time per sample at best. This changes training: "
         "updates are fewer and larger.",
         (),
-        Figure(math.sqrt(most.median), 1.0, most.high),
+        up_to(most),
         lost=1 - 1 / most.median,
     )
-
-
-def _up_to(lost: float, step: Step) -> Figure:
-    """Between no gain and all of ``lost`` seconds of a step."""
-    most = without(step, compute=lost)
-    return Figure(math.sqrt(most.median), 1.0, most.high)
 
 
 def _setting(

@@ -1,11 +1,9 @@
 """Switches that help to find a bug, and slow down each operation until they are taken back."""
 
-import math
-
-from strobe.diagnose.predict import NOTABLE, Step, without
+from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import Finding
 from strobe.present.format import duration
-from strobe.records.run import Figure, Record
+from strobe.records.run import Record
 
 ANOMALY, PROFILER = "trainer.detect_anomaly", "trainer.profiler"
 PROFILERS = {"AdvancedProfiler": "advanced", "PyTorchProfiler": "pytorch"}  # those that watch each call; by their class
@@ -29,5 +27,5 @@ def debugging(record: Record, step: Step) -> Finding | None:
         f"{' and '.join(switches)}; {computing}",
         "Switch it off, unless you are looking for a bug.",
         (f"{ANOMALY}=false",) * anomaly + (f"{PROFILER}=null",) * profiled,
-        Figure(math.sqrt(most.median), 1.0, most.high),
+        up_to(most),
     )

@@ -1,10 +1,9 @@
 """On a GPU: waiting for it in every step, too many short kernels, slow copies to it, idle tensor cores."""
 
-import math
 from dataclasses import replace
 from typing import Any
 
-from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_model, without
+from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import faster_precision, preparing
 from strobe.present.format import duration, pace, percent
@@ -214,7 +213,7 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
             f"Most of them are float64, of twice the bytes of float32; {computing}",
             "Make them and the batches float32 (model.float()), and compare the accuracy.",
             overrides,
-            Figure(math.sqrt(most.median), 1.0, most.high),
+            up_to(most),
         )
     return Finding(
         "precision",

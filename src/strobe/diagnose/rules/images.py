@@ -1,8 +1,6 @@
 """Images that are enlarged, so the network computes on pixels that are in no file."""
 
-import math
-
-from strobe.diagnose.predict import Step, with_both, with_model, without
+from strobe.diagnose.predict import Step, up_to, with_both, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size, made_up
 from strobe.present.format import pace
@@ -50,8 +48,7 @@ def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Fig
 
 def _by_pixels(record: Record, step: Step) -> Figure:
     """The speed-up if nothing was measured: between none and the factor of pixels."""
-    most = without(step, compute=made_up(record, step))
-    return Figure(math.sqrt(most.median), 1.0, most.high)
+    return up_to(without(step, compute=made_up(record, step)))
 
 
 def _told(record: Record, *path: str) -> str:

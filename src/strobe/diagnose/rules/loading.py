@@ -6,7 +6,7 @@ from strobe.diagnose.attribution import SLEEPING
 from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
 from strobe.diagnose.cores import lack_of_cores, lost_cores, sharing, untried_workers
 from strobe.diagnose.fetching import storage_cause
-from strobe.diagnose.predict import NOTABLE, WORTH, Step, with_loader, without, without_waiting
+from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import (
     FAR_ABOVE,
@@ -103,8 +103,7 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
     predicted, best = max(fewer, key=lambda pair: pair[0].median, default=(None, None))
     lacking = lack_of_cores(record, step) and steady_waiting(record, step) >= NOTABLE
     if lacking and (predicted is None or predicted.median < WORTH):
-        most = without(step, wait=step.wait * step.images)
-        predicted = Figure(math.sqrt(most.median), 1.0, most.high)
+        predicted = up_to(without(step, wait=step.wait * step.images))
     if predicted is None:
         return None
     wanting = sharing(record, step)

@@ -1,7 +1,7 @@
 """The machine: other processes on the same cores, and a quota that stops training."""
 
 from strobe.diagnose.cores import MOST_TAKEN, taken
-from strobe.diagnose.predict import NOTABLE, Step
+from strobe.diagnose.predict import NOTABLE, Step, up_to
 from strobe.diagnose.rules import Finding
 from strobe.present.format import cores, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
@@ -75,5 +75,4 @@ def quota(record: Record, _: Step) -> Finding | None:
 
 def _up_to(lost: float) -> Figure:
     """Between no gain and all that was lost; no more is known."""
-    most = 1 / (1 - lost)
-    return Figure(most**0.5, 1.0, most)
+    return up_to(Figure(*[1 / (1 - lost)] * 3))

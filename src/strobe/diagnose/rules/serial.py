@@ -1,0 +1,162 @@
+"""Computing that keeps the cores idle: it sleeps, waits for Python's lock, or is the work of one thread."""
+
+from strobe.diagnose.attribution import (
+    COMPUTING,
+    PLACES,
+    cores_to_compute,
+    garbage_seconds,
+    held,
+    lonely,
+    stalls,
+    threads_beside,
+)
+from strobe.diagnose.predict import NOTABLE, Step, up_to, without
+from strobe.diagnose.rules import Finding
+from strobe.diagnose.symptoms import PREPARING, in_libraries, in_python, many_operations
+from strobe.present.format import cores, duration, percent
+from strobe.records.run import Record
+
+MOSTLY = 0.75  # of a phase
+GARBAGE = 0.03  # of the step, for garbage collection
+
+
+def stalled(record: Record, step: Step) -> list[Finding]:
+    """A computing phase that hardly uses a core: it sleeps, or waits for a file, a lock or a server."""
+    found = []
+    for phase, seconds in stalls(record, step).items():
+        if seconds >= NOTABLE * step.seconds:
+            name, used = COMPUTING[phase], record.number("cores_used", phase) or 0.0
+            whole = record.number("step_seconds", phase) or 0.0
+            found.append(
+                Finding(
+                    "stalled",
+                    f"{name[0].upper()}{name[1:]} is idle for {percent(seconds / step.seconds)} of each step",
+                    f"It takes {duration(whole)} of each {duration(step.seconds)} step, but uses only {cores(used)}.",
+                    "Find what it waits for (a file, a lock, a server, a sleep): profiler=python names the lines.",
+                    (),
+                    without(step, compute=seconds),
+                    subject=phase,
+                )
+            )
+    return found
+
+
+def background_thread(record: Record, step: Step) -> Finding | None:
+    """Other threads of this process compute while the training thread waits, most likely for Python's lock."""
+    lost = sum(held(record, step).values())
+    if lost < NOTABLE * step.seconds:
+        return None
+    name, busiest = threads_beside(record)[0]
+    return Finding(
+        "background_thread",
+        f"Other threads of the process hold training up for {percent(lost / step.seconds)} of each step",
+        f"The thread {name} uses {cores(busiest)}. The training thread neither computes nor waits for a core for "
+        f"{duration(lost)} of each {duration(step.seconds)} step. Only one thread at a time can run Python, so a busy "
+        "one delays every operation of training.",
+        f"Move the work of {name} to a process of its own, or let it sleep; py-spy dump names its lines.",
+        (),
+        up_to(without(step, compute=lost)),
+    )
+
+
+def single_thread(record: Record, step: Step) -> list[Finding]:
+    """A computing phase that keeps only one of torch's threads busy: Python code, or serial operations.
+
+    The fixed cost of a step belongs to ``small_batch``.
+    """
+    found, many = [], cores_to_compute(record)
+    for phase, serial in lonely(record).items():
+        seconds, name = max(0.0, serial - garbage_seconds(record)), PLACES[phase]  # which is of one thread too
+        lost = seconds * (1 - 1 / many)
+        if lost < NOTABLE * step.seconds or (phase in PREPARING and record.text("script") is not None):
+            continue  # of a script ``transfer`` tells more
+        whole = record.number("step_seconds", phase) or seconds
+        what = f"{name[0].upper()}{name[1:]}" if seconds > MOSTLY * whole else f"{percent(seconds / whole)} of {name}"
+        found.append(
+            Finding(
+                "single_thread",
+                f"{what} uses one of {many:g} cores",
+                f"It takes {duration(whole)} of each {duration(step.seconds)} step, {duration(seconds)} of that on one "
+                "thread. That is Python code (a loop, a metric that is not vectorised), or operations without a "
+                "parallel kernel.",
+                "profiler=python names the lines; replace them with a few operations on whole tensors.",
+                (),
+                up_to(without(step, compute=lost)),
+                subject=phase,
+            )
+        )
+    return found
+
+
+def small_operations(record: Record, step: Step) -> Finding | None:
+    """A step makes so many differentiable operations that what each costs, however small, is a large part of it."""
+    count, seconds = many_operations(record, step)
+    if not count:
+        return None
+    return Finding(
+        "small_operations",
+        f"A step makes {count:,.0f} operations, whose fixed cost alone is {percent(seconds / step.seconds)} of it",
+        f"Here an operation costs at least {duration(seconds / count)}, however small its tensors are: "
+        f"{duration(seconds)} of each {duration(step.seconds)} step.",
+        "A loop over samples, time steps or pairs makes so many: replace it by a few operations on whole tensors. If "
+        "they are a deep model's layers, use larger batches or torch.compile.",
+        (),
+        up_to(without(step, compute=seconds)),
+    )
+
+
+def library_call(record: Record, step: Step) -> list[Finding]:
+    """The forward pass is notably long in a library that is not torch, as looks at the training thread show."""
+    return [
+        Finding(
+            "library_call",
+            f"{percent(seconds / step.seconds)} of each step is spent in {name}, which the forward pass calls",
+            f"It takes {duration(seconds)} of each {duration(step.seconds)} step, beside what the network computes.",
+            f"Call {name} less often, or outside training: a metric once an epoch, a copy once in many steps. Or do "
+            "the same with a few operations on whole tensors.",
+            (),
+            up_to(without(step, compute=seconds)),
+            subject=name,
+        )
+        for name, seconds in in_libraries(record).items()
+        if seconds >= NOTABLE * step.seconds
+    ]
+
+
+def python_code(record: Record, step: Step) -> list[Finding]:
+    """A computing phase is notably long in Python code of the user's own, which holds Python's lock."""
+    found = {phase: in_python(record, phase) for phase in (COMPUTING if not held(record, step) else ())}
+    return [
+        Finding(
+            "python_code",
+            f"{percent(seconds / step.seconds)} of each step is Python code in {COMPUTING[phase]}",
+            f"It holds Python's lock for {duration(seconds)} of each {duration(step.seconds)} step, which torch's "
+            "operations release.",
+            "Replace loops over numbers, lists or texts by a few operations on whole tensors. What does not depend on "
+            "the weights can move to the data set, where workers do it meanwhile; what counts or logs, to a few steps.",
+            (),
+            up_to(without(step, compute=seconds)),
+            subject=phase,
+        )
+        for phase, seconds in found.items()
+        if seconds >= NOTABLE * step.seconds
+    ]
+
+
+def garbage_collection(record: Record, step: Step) -> Finding | None:
+    """Python's garbage collector takes a notable share of the step."""
+    seconds = garbage_seconds(record)
+    if seconds < GARBAGE * step.seconds:
+        return None
+    long, measured = record.number("uneven", "steps") or 0.0, record.number("steps", "measured") or 0.0
+    within = record.number("uneven", "garbage_seconds") or 0.0
+    uneven = f", most of it in {long:.0f} of {measured:.0f} steps" if within > seconds / 2 else ""
+    return Finding(
+        "garbage_collection",
+        f"Python's garbage collection takes {percent(seconds / step.seconds)} of each step",
+        f"It takes {duration(seconds)} of each {duration(step.seconds)} step{uneven}.",
+        "Call gc.freeze() once training has begun, or gc.disable() and gc.collect() every few hundred steps; leave out "
+        "a gc.collect() in each step. Keep fewer Python objects: one array instead of a list of numbers.",
+        (),
+        without(step, compute=seconds),
+    )
