@@ -29,8 +29,8 @@ from support.runs import QUICK, SHORT, Ended, Train, trained
 torch.set_num_threads(1)
 
 SHARING = {"sample_root", "tiles", "finished_run"}  # fixtures whose folders nobody may change
-WHOLE = ("profiler=trace", "ceilings=true", "ceilings_seconds=0.3", "checkpoint.save=resume")
-WHOLE += ("trainer.max_epochs=2", "trainer.limit_train_batches=11", "trainer.limit_test_batches=null")
+WHOLE = ("profiler=trace", "checkpoint.save=resume", "trainer.max_epochs=2", "trainer.limit_train_batches=11")
+WHOLE += ("trainer.limit_test_batches=null",)
 _shared: dict[Path, dict[str, tuple[int, int]]] = {}  # what the folders that tests share hold
 
 
@@ -150,7 +150,7 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory, sample_root: Path) -> Ended:
-    """A whole run that completed: two epochs of resnet18, checkpoints, a test, ceilings, traces. Not to be changed."""
+    """A whole run that completed: two epochs of resnet18, checkpoints, a test, traces. Not to be changed."""
 
     def make(folder: Path) -> None:
         ended = trained(folder / "run", *WHOLE, defaults=SHORT, data_root=sample_root)

@@ -19,21 +19,22 @@ GROUPS = {path.name for path in CONF.iterdir() if path.is_dir()}
 def configured(name: str, *overrides: str) -> DictConfig:
     """``conf/NAME.yaml`` with these overrides; it is Hydra's current configuration until the test ends.
 
-    Hydra takes a fifth of a second to compose; so choices are composed once, and it sets plain values in a copy.
+    Hydra takes a fifth of a second to compose; so choices are composed once, and it applies the rest to a copy.
     """
     parsed = OverridesParser.create().parse_overrides(list(overrides))
-    values = [override for override in parsed if _is_value(override)]
-    cfg = copy.deepcopy(_composed(name, tuple(str(one.input_line) for one in parsed if not _is_value(one))))
-    ConfigLoaderImpl._apply_overrides_to_config(values, cfg)
+    choices = tuple(str(override.input_line) for override in parsed if _is_choice(override))
+    cfg = copy.deepcopy(_composed(name, choices))
+    ConfigLoaderImpl._apply_overrides_to_config([one for one in parsed if not _is_choice(one)], cfg)
     cfg.hydra.overrides.task = [one.input_line for one in parsed if not one.is_hydra_override()]
+    cfg.hydra.overrides.hydra += [one.input_line for one in parsed if one.is_hydra_override() and not _is_choice(one)]
     HydraConfig.instance().set_config(cfg)
     return cfg
 
 
-def _is_value(override: Override) -> bool:
-    """Whether it only gives a key another value."""
-    more = override.is_add() or override.is_force_add() or override.is_delete() or override.is_sweep_override()
-    return not (more or override.is_hydra_override() or override.key_or_group in GROUPS)
+def _is_choice(override: Override) -> bool:
+    """Whether it decides what is composed; Hydra applies all others to what is, one after the other."""
+    group = override.key_or_group.partition("@")[0]
+    return override.is_sweep_override() or "/" in group or group in GROUPS or group == "hydra.searchpath"
 
 
 def bench_config(*overrides: str) -> DictConfig:

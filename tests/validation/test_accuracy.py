@@ -7,13 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hydra import compose, initialize_config_dir
-from hydra.core.hydra_config import HydraConfig
 from hydra.utils import get_class
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from strobe.app.config.checks import check
-from strobe.app.config.register import register
 from strobe.bench.inputs import GENERATED_IMAGES
 from strobe.errors import DataError
 from strobe.overrides import applied
@@ -21,24 +18,15 @@ from strobe.validation import accuracy as grid
 from strobe.validation import ledger, lines
 from strobe.validation.accuracy_cells import Cell, cells
 from strobe.validation.ledger import Entry
-from support.composing import composed_data
+from support.composing import composed_data, configured
 from support.ledger_entries import entry
-from support.places import ROOT
 
 NAMES = {cell.name: cell for cell in cells(cores=2)}
 
 
-def composed(overrides: tuple[str, ...]) -> DictConfig:
-    register()
-    with initialize_config_dir(str(ROOT / "conf"), version_base="1.3"):
-        cfg = compose("config", overrides=list(overrides), return_hydra_config=True)
-    HydraConfig.instance().set_config(cfg)
-    return cfg
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_cell_is_a_configuration_that_can_run(name: str) -> None:
-    cfg = composed(NAMES[name].overrides)
+    cfg = configured("config", *NAMES[name].overrides)
     check(cfg)
     nodes = [cfg.model, cfg.loader, cfg.logger, cfg.engine, *cfg.callbacks.values()]
     assert all(isinstance(get_class(OmegaConf.select(node, "_target_")), type) for node in nodes)

@@ -6,7 +6,7 @@ something empty, for what is missing or of the wrong type.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -232,7 +232,7 @@ def measured(value: Any, interval: Any) -> Figure | None:
 
 def _at(node: Any, path: tuple[str, ...]) -> Any:
     for key in path:
-        if not isinstance(node, Mapping):
+        if not isinstance(node, dict):
             return None
         node = node.get(key)
     return node

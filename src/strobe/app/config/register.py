@@ -43,8 +43,13 @@ class _Shared(dict[str, Any]):
 
 
 def register() -> None:
-    """Register the schemas, by their class names, and the resolvers with Hydra; conf/ builds on them."""
+    """Register the schemas, by their class names, and the resolvers with Hydra; conf/ builds on them.
+
+    A second call does nothing.
+    """
     store = ConfigStore.instance()
+    if isinstance(store.repo, _Shared):
+        return
     store.repo = _Shared(store.repo)
     for kind in schemas():
         store.store(name=kind.__name__, node=kind)
