@@ -193,8 +193,7 @@ class Run:
         """Leave a record although the main thread hangs, in a process that was asked to end."""
         if not self._ended:
             self.end("interrupted", AskedToEnd(number), hangs=True)
-        for process in self.ending.ranks:
-            process.kill()
+        self.ending.kill()
 
     def _end(self, status: str, error: BaseException | None, *, hangs: bool) -> None:
         path = self.run_dir / "summary.json"
