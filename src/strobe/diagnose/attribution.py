@@ -29,6 +29,7 @@ FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are nor
 PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
 PLACES = dict.fromkeys(("transfer", "prepare"), "scaling and augmenting") | COMPUTING
+IN_WORDS = PLACES | {"data_wait": "waiting for data", "optimizer": "the update", "callbacks": "callbacks"}  # each phase
 
 
 @dataclass(frozen=True)
