@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from strobe.callbacks.columns import OWNED
-from strobe.diagnose.cores import IDLE, lack_of_cores, taken
+from strobe.diagnose.cores import IDLE, lack_of_cores, taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.looks import parts_seen
@@ -73,14 +73,16 @@ def attribution(record: Record, step: Step) -> list[Part]:
     parts = [part for part in _parts(record, step) if part.seconds > 0]
     excess = max(1.0, sum(part.seconds for part in parts) / total)
     parts = [replace(part, seconds=part.seconds / excess) for part in parts]
-    if others := total * taken(record):  # they stretch all alike, but the time in which a step waits for bytes
-        fetching = min(for_bytes(record, step), total - others)
+    others, workers = total * taken(record), total * taken_by_workers(record, step)
+    if lost := others + workers:  # they stretch all alike, but the time in which a step waits for bytes
+        fetching = min(for_bytes(record, step), total - lost)
         asleep = [min(part.seconds, fetching) if part.cause in FETCHING else 0.0 for part in parts]
-        own = 1 - others / (total - sum(asleep))
+        own = 1 - lost / (total - sum(asleep))
         parts = [
             replace(part, seconds=idle + own * (part.seconds - idle)) for part, idle in zip(parts, asleep, strict=True)
         ]
         parts.append(Part("shared_machine", "", "other processes on these cores", others))
+        parts.append(Part("workers_hurt", "", "cores that workers take", workers))
     rest = max(0.0, total - sum(part.seconds for part in parts))
     parts.append(Part("computing", "", "computing", rest))
     return sorted((replace(part, share=part.seconds / total) for part in parts), key=lambda part: -part.seconds)

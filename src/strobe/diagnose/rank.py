@@ -140,10 +140,10 @@ def diagnose(record: Record) -> list[Finding]:
     """
     if (step := step_of(record)) is None:
         return []
-    shares = {
-        (part.cause, part.subject): part.share * (of_an_epoch(record, gap) if (gap := AT_ENDS.get(part.cause)) else 1.0)
-        for part in attribution(record, step)
-    }
+    shares = defaultdict[tuple[str, str], float](float)
+    for part in attribution(record, step):
+        gap = AT_ENDS.get(part.cause)
+        shares[part.cause, part.subject] += part.share * (of_an_epoch(record, gap) if gap else 1.0)
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
     if is_foreign(record):
         found = [spoken(one, record, step) for one in found]
