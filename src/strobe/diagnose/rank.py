@@ -285,7 +285,10 @@ def _limit(record: Record, step: Step | None, finding: Finding) -> str:
     if step is None or finding.lost is None:
         return ""
     predicted, lost = finding.predicted_speedup.median, min(finding.lost, 0.99)
-    free, within = 1 - taken(record), 1.0 if finding.cause in AT_ENDS else step.length / step.total
+    free, within = (
+        1 - taken(record),
+        1.0 if finding.cause in (*AT_ENDS, "workers_restart") else step.length / step.total,
+    )
     share = min(0.99, step.waiting if finding.cause in ("loader", *FETCHING) else lost / (free * within))
     promised = predicted if finding.overrides else max(predicted, 1 / (1 - lost))
     if (

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strobe.diagnose.predict import Step, step_of
@@ -153,7 +153,26 @@ class Restarts:
 
 
 def restarts(record: Record, step: Step) -> Restarts | None:
-    """What restarting workers costs; None if they are not restarted, or if it costs nothing.
+    """What restarting workers costs, those of validation included; None if they are not, or if it costs nothing."""
+    found, validating = _restarts_of_training(record, step), validation_restarts(record)
+    if not validating:
+        return found
+    found = found or Restarts(0.0, 0.0, {}, 0.0)
+    between = min(found.between + validating, record.number("between_seconds", "between") or 0.0)
+    return replace(found, between=between)
+
+
+def validation_restarts(record: Record) -> float:
+    """Seconds per step in which validations wait for workers that start anew; 0 if they have none, or keep them."""
+    workers, key = record.whole("validation.restarted_workers"), "engine.persistent_workers"
+    if workers is None:  # the application's loaders are alike
+        workers = record.count("num_workers") if record.setting(key) is False else 0
+    count, each = (record.number("validation_starts", name) or 0.0 for name in ("count", "between"))
+    return count * each / all_steps(record) if workers and count else 0.0
+
+
+def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
+    """None if they are not restarted, or if it costs nothing.
 
     Persistent workers start an epoch with empty queues too: one must make the first batch, and all of them fill their
     queues on the cores of training. Beyond ``MOST_BESIDE`` times the wait, what slows computing is something else.

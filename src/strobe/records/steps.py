@@ -69,6 +69,7 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
         "after": _after(rows),
         "updates": _mean(_updates(counted)),
         "epoch_starts": _epoch_starts(rows),
+        "validation_starts": _validation_starts(rows),
         "first_step_seconds": float(rows.get("total")[0]) if len(rows) else None,
     }
 
@@ -152,6 +153,21 @@ def _uneven(rows: StepTable) -> dict[str, Any]:
     }
 
 
+def _validation_starts(rows: StepTable) -> dict[str, Any]:
+    """How many validations there were, and the mean seconds beside each that are nobody's hook.
+
+    Most of them pass before it, until its loader gives a first batch.
+    """
+    validated = rows.get("validation") > 0
+    gaps = (rows.get("between") - _named(rows))[validated]
+    return {"count": int(validated.sum()), "between": float(gaps.mean()) if len(gaps) else None}
+
+
+def _named(rows: StepTable) -> Values:
+    """Seconds between each step and the next one in which a callback's or the module's hook ran."""
+    return sum((rows.get(name) for name in rows.columns if name.startswith(AFTER)), np.zeros(len(rows)))
+
+
 def _epoch_starts(rows: StepTable) -> dict[str, Any]:
     """How long the first step of an epoch waits for data, and what the start of an epoch costs beyond its other steps.
 
@@ -179,8 +195,7 @@ def _epoch_starts(rows: StepTable) -> dict[str, Any]:
             usual = np.array([_median(own[some]) if len(some) else np.nan for some in alike])
             more = np.nan_to_num(own - usual[kind])
             extra[phase] = _median(np.array([more[start:rest].sum() for start, rest, _ in openings]))
-    after = sum((rows.get(name) for name in rows.columns if name.startswith(AFTER)), 0.0 * epoch)
-    gaps = (rows.get("between") - after)[starts - 1]
+    gaps = (rows.get("between") - _named(rows))[starts - 1]
     return {
         "count": len(epochs),
         "data_wait": _mean(rows.get("data_wait")[[start for start, _ in epochs]]) if epochs else None,

@@ -17,6 +17,7 @@ from strobe.diagnose.symptoms import (
     restarts,
     steady_waiting,
     usual_wait,
+    validation_restarts,
     worker_limit,
     workers_in_vain,
 )
@@ -146,20 +147,26 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
     anew = restarts(record, step)
     kept = [(RELOAD, "0")] if record.whole(RELOAD) else []
     kept += [("engine.persistent_workers", "true")] if record.setting("engine.persistent_workers") is False else []
-    if not anew or not kept:
+    validating = validation_restarts(record)
+    if not anew or not (kept or validating):
         return None
-    start = record.number("epoch_starts", "data_wait") or 0.0
-    told = f"The first step of an epoch waits {duration(start)} for data, others {duration(usual_wait(record, step))}"
+    told, start = [], record.number("epoch_starts", "data_wait") or 0.0
     share = (record.number("epoch_starts", "count") or 0.0) / (record.number("steps", "measured") or 1.0)
+    if anew.wait:
+        usual = duration(usual_wait(record, step))
+        told.append(f"The first step of an epoch waits {duration(start)} for data, others {usual}")
     if anew.computing:
-        told += f"; beside new workers its first steps compute {duration(anew.computing / share)} longer"
-    if anew.between:
-        told += f"; between epochs it takes {duration(anew.between / share)} to replace them"
+        told.append(f"beside new workers its first steps compute {duration(anew.computing / share)} longer")
+    if validating:
+        each = duration(record.number("validation_starts", "between") or 0.0)
+        told.append(f"{'a' if told else 'A'} validation waits {each} for workers of its own")
+    elif anew.between:
+        told.append(f"between epochs it takes {duration(anew.between / share)} to replace them")
     return Finding(
         "workers_restart",
         "Loader workers are restarted in each epoch",
-        f"{told}; restarts take {percent(anew.seconds / step.images / step.total)} of training.",
-        "Keep the workers between epochs.",
+        f"{'; '.join(told)}; restarts take {percent(anew.seconds / step.images / step.total)} of training.",
+        "Keep the workers between epochs." if kept else "Keep validation's: DataLoader(..., persistent_workers=True).",
         tuple(f"{key}={value}" for key, value in kept),
         without(step, wait=anew.wait, compute=anew.computing, between=anew.between),
     )
