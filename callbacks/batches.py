@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 MOST = 1024  # parts of a batch that are looked at, so that a step pays for no long list
+LARGEST = 1_000_000  # elements of a tensor whose padding is looked for, in a fraction of a millisecond
 SEVERAL = 32  # items, by which a list of images is known, and from which on the ends tell a list of numbers
 
 _PLAIN = (int, float, str, bytes)
@@ -43,6 +44,22 @@ def elements_of(batch: Any) -> int | None:
 def shapes_of(batch: Any) -> tuple[tuple[int, ...], ...]:
     """The shape of each tensor among its first parts."""
     return tuple([tuple(part.shape) for part in _walk(batch, iter(range(MOST))) if isinstance(part, Tensor)])
+
+
+def padding_of(batch: Any) -> float | None:
+    """The share of a batch's length, its dimension 1, at whose end all of its samples have the same number.
+
+    Of its largest tensor, if that is a batch of sequences on a CPU: of whole numbers, such as tokens, or of vectors.
+    None of others: the last columns of a table, or the last channels of images, may well be alike.
+    """
+    tensors = [part for part in _walk(batch, iter(range(MOST))) if isinstance(part, Tensor)]
+    largest = max(tensors, key=Tensor.numel, default=None)
+    if largest is None or largest.device.type != "cpu" or not 0 < largest.numel() <= LARGEST:
+        return None
+    if largest.ndim != (3 if largest.is_floating_point() else 2) or len(largest) < 2:
+        return None
+    differ = (largest != largest.flatten()[-1]).transpose(0, 1).flatten(1).any(1).nonzero()
+    return 1 - (int(differ[-1]) + 1 if len(differ) else 0) / largest.shape[1]
 
 
 def _walk(batch: Any, budget: Iterator[int]) -> Iterator[Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .batches import padding_of
 from .clock import Clock, Lap, by_phase
 from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, HEAD, MAIN, OWNED, PHASES, RANKS
 from .threads import Threads
@@ -22,6 +23,7 @@ FLUSH_SECONDS = 5  # at most so much of it is lost when it is killed
 ASKED_SECONDS, ASKED_SHARE = 0.5, 1 / 32  # between two looks at memory: at least, and of the time since the start
 PAGE = resource.getpagesize()
 LIVE_STEPS = 20  # over which the latest rate is taken
+BATCHES = 20  # that are looked into: padding is alike in all
 
 _SECONDS = ",%.7f"
 _STEP = ",".join(["%s"] * len(HEAD)) + _SECONDS * len(("total", *PHASES))  # from `step` to the phases
@@ -171,6 +173,7 @@ class StepLog:
     ) -> None:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.threads = Threads(lambda: clock.phase)
+        self._padded: list[float | None] = []
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
         self._graphs = compiled_graphs()
@@ -189,6 +192,17 @@ class StepLog:
             self._rows.tell(told)
         self._rows.write(now)
         return lap
+
+    def look_into(self, batch: Any) -> None:
+        """Look for padding, in the first batches."""
+        if len(self._padded) < BATCHES:
+            self._padded.append(padding_of(batch))
+
+    def meanwhile(self) -> dict[str, Any]:
+        """Keys of ``summary.json``: the lines that were seen, operations, and the share of batches that is padding."""
+        known = [share for share in self._padded if share is not None]
+        padding = sum(known) / len(known) if known else None
+        return {"lines": self.threads.lines(), "operations": self.threads.operations(), "padding": padding}
 
     @property
     def has_steps(self) -> bool:

@@ -118,6 +118,7 @@ class StepRecorder(Callback):
         images = None if size is None else size * self._ranks
         elements = elements_of(batch) if self._waits else None
         lap = self._log.end_step(step, trainer.current_epoch, images, profiled=profiled, elements=elements)
+        self._log.look_into(batch)
         if self.loggers and not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             phases = lap.phases | {"total": sum(lap.phases.values())}
             scalars = {f"step_seconds/{name}": value for name, value in phases.items()}
@@ -130,6 +131,11 @@ class StepRecorder(Callback):
         None before the first step.
         """
         return self._log.live() if self._log else None
+
+    @property
+    def step_log(self) -> StepLog | None:
+        """What it keeps of the steps; None before ``fit``."""
+        return self._log
 
     @property
     def threads(self) -> Threads | None:

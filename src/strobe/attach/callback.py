@@ -188,9 +188,9 @@ class Strobe(Callback):
             return
         if isinstance(error, Exception) and asked_to_end(trainer):
             error = KeyboardInterrupt(signal.SIGTERM)
-        machine, threads = (self._before, contention.read()), self._recorder.threads
+        machine = self._before, contention.read()
         summary, config = self._known(trainer, status_of(error), error)
-        complete(summary, config, self.place, machine=machine, threads=threads, page=self.report)
+        complete(summary, config, self.place, machine=machine, log=self._recorder.step_log, page=self.report)
         tell_verdict(summary, self.place)
 
     def _known(self, trainer: Any, status: str, error: BaseException | None) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -365,8 +365,8 @@ class Probe(Strobe):
         if ceilings["between"] and summary["overall_images_per_second"]:
             count_pauses(summary)
         if STEPS in self._asked.sides and self._before is not None:
-            machine, threads = (self._before, self._readings[-1]), self._recorder.threads
-            complete(summary, self._config, self.place, machine=machine, threads=threads, page=self.report)
+            machine = self._before, self._readings[-1]
+            complete(summary, self._config, self.place, machine=machine, log=self._recorder.step_log, page=self.report)
         else:
             save(summary, self.place)
         wanted = [side for side in (LOADER, MODEL) if side in self._asked.sides]

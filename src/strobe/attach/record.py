@@ -12,7 +12,7 @@ from rich.console import Console
 from torch.nn.parameter import UninitializedParameter
 
 from strobe.callbacks.owners import kinds
-from strobe.callbacks.threads import Threads
+from strobe.callbacks.rows import StepLog
 from strobe.diagnose import rank
 from strobe.errors import StrobeError
 from strobe.measure import contention, environment
@@ -95,6 +95,7 @@ def summarise(
         "findings": [],
         "lines": [],
         "operations": None,
+        "padding": None,
         "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.glob("tensorboard/**/*.pt.trace.json*")),
         "metrics": metrics,
         "bytes": None,
@@ -196,13 +197,10 @@ def report(
     save(summary, run_dir)
 
 
-def meanwhile(before: contention.Reading, after: contention.Reading, threads: Threads | None) -> dict[str, Any]:
+def meanwhile(before: contention.Reading, after: contention.Reading, log: StepLog | None) -> dict[str, Any]:
     """The keys of ``summary.json`` that say what machine and threads did while a training ran."""
-    return {
-        "machine": contention.between(before, after, usable_cores()) | {"threads": threads.cores() if threads else []},
-        "lines": threads.lines() if threads else [],
-        "operations": threads.operations() if threads else None,
-    }
+    machine = contention.between(before, after, usable_cores())
+    return {"machine": machine | {"threads": log.threads.cores() if log else []}} | (log.meanwhile() if log else {})
 
 
 def complete(
@@ -211,11 +209,11 @@ def complete(
     run_dir: Path,
     *,
     machine: tuple[contention.Reading, contention.Reading],
-    threads: Threads | None,
+    log: StepLog | None,
     page: bool,
 ) -> None:
     """Complete the record of a script's training: what machine and threads did meanwhile, conclusions and page."""
-    summary |= meanwhile(*machine, threads)
+    summary |= meanwhile(*machine, log)
     save(summary, run_dir)
     report(summary, config, run_dir, page=page)
 

@@ -207,6 +207,7 @@ class Training:
         if loop is self.active:
             self.fetched_one, self.size = True, size_of(batch)
             self.elements = elements_of(batch) if self.waits else None
+            self.log.look_into(batch)
             if self.trace is not None:
                 self.trace.fetched(self.epoch, self.step)
             self.phases.change("forward")
@@ -296,8 +297,8 @@ class Training:
         if self.step and not self.phases.passes:
             self.config["loop"] = UNSEEN
         summary = self._summary(status_of(error), error)
-        machine, threads = (self.before, self.now), self.log.threads
-        complete(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
+        machine = self.before, self.now
+        complete(summary, self.config, self.place, machine=machine, log=self.log, page=self.report)
         tell_verdict(summary, self.place)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:

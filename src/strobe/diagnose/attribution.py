@@ -13,7 +13,7 @@ from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.looks import parts_seen
 from strobe.diagnose.predict import NOTABLE, Step
-from strobe.diagnose.symptoms import cores_of_a_rank, made_up, many_operations, restarts
+from strobe.diagnose.symptoms import cores_of_a_rank, made_up, many_operations, padded, restarts
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
@@ -350,7 +350,8 @@ def _of_computing(
     """Parts of so many seconds of computing beside the ``fixed`` cost of a step; ``alone``: those of one thread."""
     operations = min(max(0.0, many_operations(record, step)[1] - fixed), computing)
     yield Part("small_operations", "", "fixed cost of each operation", operations)
-    rest = computing - operations
+    yield Part("padding", "", "computing on padding", empty := min(padded(record), computing - operations))
+    rest = computing - operations - empty
     unused = min(unused_cores(record), rest)
     yield Part("threads", "", "cores that no thread uses", unused)
     yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest - unused))

@@ -77,8 +77,7 @@ LOST = (
     *("loader", *FETCHING, "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
-    "recomputing",
-    *("small_operations", "single_thread", "between", "upsampled", "swapping"),
+    *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "validation": "validation",

@@ -309,6 +309,12 @@ def made_up(record: Record, step: Step) -> float:
     return work * max(0.0, 1 - step.model.median / rates[0] if rates and step.model else 1 - 1 / times)
 
 
+def padded(record: Record) -> float:
+    """Seconds of a step's forward and backward pass for positions that are padding in every sample of a batch."""
+    passes = sum(record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward"))
+    return min(1.0, max(0.0, record.number("padding") or 0.0)) * passes
+
+
 def _pixels(record: Record, *path: str) -> float | None:
     height, width = (*(as_number(side) or 0.0 for side in record.items(*path)), 0.0, 0.0)[:2]
     return height * width if height > 0 < width else None

@@ -156,7 +156,7 @@ class Run:
         finally:
             self.seconds = time.monotonic() - began
             recorders = [one for one in parts.trainer.callbacks if isinstance(one, StepRecorder)]  # type: ignore[attr-defined]
-            self.meanwhile = meanwhile(before, contention.read(), recorders[0].threads if recorders else None)
+            self.meanwhile = meanwhile(before, contention.read(), recorders[0].step_log if recorders else None)
         self.requests.check()
         if not len(read_table(self.run_dir / "steps.csv", last=1)) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits in trainer.*, leave nothing to do")

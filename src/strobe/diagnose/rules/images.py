@@ -1,9 +1,9 @@
-"""Images that are enlarged, so the network computes on pixels that are in no file."""
+"""What a network computes on that is in no file: pixels of enlarged images, and padding."""
 
-from strobe.diagnose.predict import Step, up_to, with_both, with_model, without
+from strobe.diagnose.predict import NOTABLE, Step, up_to, with_both, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size, made_up
-from strobe.present.format import pace
+from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size, made_up, padded
+from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Figure, Record
 
 
@@ -44,6 +44,24 @@ def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Fig
         return with_model(step, model.rate, ratio=model.ratio)
     cpus = (loader.cpu_seconds, model.cpu_seconds)
     return with_both(step, loader.rate, model.rate, workers=step.workers, images=None, cpus=cpus)
+
+
+def padding(record: Record, step: Step) -> Finding | None:
+    """Sequences are padded to a length that no sample of a batch has, and the network computes on all of it."""
+    share, seconds = record.number("padding") or 0.0, padded(record)
+    if share < NOTABLE or seconds < NOTABLE * step.seconds:
+        return None
+    return Finding(
+        "padding",
+        f"{percent(share)} of each batch is padding",
+        f"For {percent(share)} of its length, at its end, all samples have the same number. "
+        f"Computing takes {duration(seconds / share)} of each {duration(step.seconds)} step, and grows with the "
+        "length, or faster.",
+        "Pad each batch to its own longest sample (a collate_fn with pad_sequence, or padding='longest'), not to a "
+        "fixed length.",
+        (),
+        up_to(without(step, compute=seconds)),
+    )
 
 
 def _by_pixels(record: Record, step: Step) -> Figure:

@@ -1,0 +1,31 @@
+"""How much of a batch is padding that none of its samples needs."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from strobe.callbacks.batches import padding_of
+
+TOKENS = torch.tensor([[5, 7, 0, 0, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0, 0, 0]])
+VECTORS = torch.cat([torch.rand(4, 15, 6) + 1, torch.zeros(4, 5, 6)], dim=1)
+
+
+@pytest.mark.parametrize(
+    ("batch", "share"),
+    [
+        (TOKENS, 0.75),
+        ({"input_ids": TOKENS, "label": torch.tensor([0, 0])}, 0.75),
+        ((VECTORS, torch.zeros(4, 20)), 0.25),
+        (torch.tensor([[1, 2, 3], [4, 5, 6]]), 0.0),
+        (torch.zeros(3, 9, dtype=torch.long), 1.0),
+        (torch.zeros(8, 30), None),  # a table, some of whose columns may be alike
+        (torch.zeros(8, 3, 32, 32), None),
+        ((torch.rand(8, 3, 32, 32), torch.zeros(8, 5, dtype=torch.long)), None),  # labels, of which most are none
+        (TOKENS[:1], None),
+        (torch.zeros(2, 0, dtype=torch.long), None),
+        ("text", None),
+    ],
+)
+def test_padding_is_what_ends_all_sequences_of_a_batch(batch: Any, share: float | None) -> None:
+    assert padding_of(batch) == share
