@@ -7,6 +7,7 @@ DEVICE = ("total", "transfer", "prepare", "forward", "backward", "optimizer", "i
 CPU = tuple(f"cpu_{phase}" for phase in PHASES)  # core-seconds of the training process, of some steps only
 MAIN = tuple(f"main_{phase}" for phase in PHASES)  # of these, the thread that trains
 COLLECTING = "garbage_collection"  # seconds of a step, within its phases other than callbacks
+RECOMPUTING = "torch.utils.checkpoint"  # computes activations again in a backward pass
 AFTER = "after/"  # before the name of a callback or module whose hooks took seconds between a step and the next one
 MEMORY = ("memory", "workers_memory")  # bytes, of some steps only: of this process, and of its largest loader worker
 OWNED = "callbacks/"  # before the name of a callback, logger or module whose hooks took the seconds

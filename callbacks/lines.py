@@ -12,7 +12,7 @@ from threading import Event, Thread, get_ident
 from types import FrameType
 from typing import Any
 
-from .columns import COLLECTING, OWNED
+from .columns import COLLECTING, OWNED, RECOMPUTING
 
 EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseconds from the thread that trains
 MOST = 2000  # looks: of a long training its first minutes
@@ -25,6 +25,7 @@ _NOT_OWN = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).absolute(
 
 _TORCHS = {"torch", "Tensor"}  # names that a module has which computes with it
 _MODULE_CALL = "/torch/nn/modules/module.py"  # runs a network, or a part of one
+_CHECKPOINT = "/torch/utils/checkpoint.py"  # which in a backward pass computes activations again
 _BESIDE = ("torchmetrics", "torch.utils.tensorboard")  # of torch's kind, but no part of a network
 
 Line = tuple[str, int, str]  # file, number, function
@@ -59,15 +60,16 @@ class Lines:
     def found(self) -> list[dict[str, Any]]:
         """``phase``, ``file``, ``line``, ``function``, ``library``, ``share`` and ``python``; most looks first.
 
-        ``library`` is empty where the line calls none but torch. ``share`` is of the looks at that phase, and so is
-        ``python``: those that waited for Python's lock.
+        ``library`` is empty where the line calls none but torch, and ``RECOMPUTING`` where a backward pass computes
+        activations again: there the line may be None, as in a library's network. ``share`` is of the looks at that
+        phase, and so is ``python``: those that waited for Python's lock.
         """
         found = []
         for (phase, line, library), count in self._seen.most_common():
-            if line and count >= FEWEST:
+            if (line or library) and count >= FEWEST:
                 shares = (n / self._looks[phase] for n in (count, self._locked[phase, line, library]))
                 names = ("phase", "file", "line", "function", "library", "share", "python")
-                found.append(dict(zip(names, (phase, *line, library, *shares), strict=True)))
+                found.append(dict(zip(names, (phase, *(line or (None,) * 3), library, *shares), strict=True)))
         return found
 
     def _look(self) -> None:
@@ -86,7 +88,8 @@ class Lines:
             self._note(COLLECTING, sys._getframe(1))
 
     def _note(self, phase: str, frame: FrameType | None, *, locked: bool = False) -> None:
-        place = phase, *own_line(frame)
+        line, library = own_line(frame)
+        place = phase, line, RECOMPUTING if phase == "backward" and _recomputes(frame) else library
         self._looks[phase] += 1
         self._seen[place] += 1
         self._locked[place] += locked
@@ -125,6 +128,12 @@ def _called(within: list[FrameType]) -> str:
         return ""
     package = names[-1].partition(".")[0]
     return "" if package in _TORCHS or within[-1].f_code.co_filename.startswith("<string>") else package
+
+
+def _recomputes(frame: FrameType | None) -> bool:
+    while frame is not None and not frame.f_code.co_filename.endswith(_CHECKPOINT):
+        frame = frame.f_back
+    return frame is not None
 
 
 def _function(frame: FrameType) -> str:

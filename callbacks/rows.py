@@ -61,7 +61,12 @@ class StepRows:
         self._file = path.open("w", newline="", buffering=1 << 16)
         names = [*RANKS * ranks, *(f"device_{name}" for name in self._device)]
         csv.writer(self._file).writerow([*COLUMNS, *names, *self._owners, *(AFTER + owner for owner in between)])
-        self._file.flush()
+        try:
+            self._file.flush()
+        except OSError:  # of a full disk, which closing it meets again
+            with suppress(OSError):
+                self._file.close()
+            raise
         self._flushed = time.monotonic()
 
     def add(self, head: Sequence[Any], lap: Lap, among: Sequence[Any] = ()) -> Row:

@@ -3,6 +3,8 @@
 Entry points print such an error as one sentence without a traceback, and exit with its code.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -30,3 +32,12 @@ class DataError(StrobeError):
         if text.startswith("Caught DataError in DataLoader worker"):
             text = text.rstrip().rpartition("DataError: ")[2]
         super().__init__(text)
+
+
+@contextmanager
+def disk_errors(sentence: Callable[[str], str]) -> Iterator[None]:
+    """Raise a DataError for an OSError within the block; its ``sentence`` takes the system's reason."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(sentence(error.strerror or str(error))) from error

@@ -21,6 +21,7 @@ from strobe.attach import callback, place
 from strobe.attach.entry import traces
 from strobe.attach.record import embedded
 from strobe.attach.settings import SCHEDULE, SHORT, schedule_of, schedule_on
+from strobe.callbacks import rows
 from strobe.callbacks.steps import StepRecorder
 from strobe.records.run import load_record
 from support.fitting import Standstill, fit, standstill, trainer_with
@@ -255,7 +256,32 @@ def test_its_own_error_is_said_once_and_training_goes_on(
 def test_a_directory_that_cannot_be_made_ends_no_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert fit(Strobe("file/here")).global_step == 6
-    assert "Strobe stopped measuring after an error of its own (NotADirectoryError" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "Strobe stopped measuring: its record could not be written: [Errno 20] Not a directory" in said
+    assert "give another folder. Your training is not affected." in said
+
+
+def test_a_disk_without_room_for_a_record_keeps_what_room_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And rows, which are written meanwhile, find it."""
+    monkeypatch.setattr(rows, "FLUSH_SECONDS", 0.0)
+    with small_disk(tmp_path / "disk", 1) as disk:
+        fit(Strobe(disk / "here", report=False), max_epochs=8)  # whose rows take more than a page
+        assert record(disk / "here")["status"] == "completed"
+        assert {path.name for path in (disk / "here").iterdir()} == {"steps.csv", "summary.json"}
+
+
+def test_a_disk_that_is_full_is_named_and_is_no_error_of_strobes_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk:
+        fill(disk)
+        fit(Strobe(disk / "here", report=False))
+        left = {path.name for path in disk.rglob("*") if path.is_file()}
+    said = capsys.readouterr().err
+    assert "its record could not be written: [Errno 28] No space left on device" in said
+    assert "strobe-error.txt" not in left
 
 
 @pytest.mark.parametrize(("variable", "own"), [(None, SHORT), ("0", {}), ("1", SCHEDULE)])

@@ -11,7 +11,7 @@ from strobe.callbacks import StepRecorder
 from strobe.callbacks.clock import Clock
 from strobe.callbacks.device_clock import DEVICE_PHASES, DeviceClock
 from strobe.callbacks.waits import Waits
-from strobe.records.steps import read_rows
+from strobe.records.step_table import read_table
 from support.fitting import Model, fit, never_waiting
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
@@ -160,7 +160,7 @@ class Augmenting(Model):
 
 def test_a_transfer_is_the_copy_only(unit: float, tmp_path: Path) -> None:
     fit(StepRecorder(tmp_path / "steps.csv"), model=Augmenting(), accelerator="gpu")
-    rows = read_rows(tmp_path / "steps.csv")
+    rows = read_table(tmp_path / "steps.csv").rows()
     for row in rows[1:]:
         assert row["device_prepare"] == pytest.approx(4 * unit, rel=0.3)
         assert row["device_transfer"] < unit

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 import torchmetrics
+from torch.utils.checkpoint import checkpoint
 
 from strobe.callbacks import lines, threads
+from strobe.callbacks.columns import RECOMPUTING
 from strobe.callbacks.lines import Lines
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import Model, fit
@@ -150,3 +152,27 @@ def test_python_code_is_told_from_operations_of_torch(recorder: StepRecorder) ->
     assert min(own, torchs) > 0.1, parts
     assert locked > own / 2, parts
     assert unlocked < torchs / 4, parts
+
+
+class Sparing(Model):
+    """Keeps no activations of a block of its own, nor of one that a library made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = torch.nn.Sequential(torch.nn.Linear(9, 900), torch.nn.ReLU(), torch.nn.Linear(900, 9))
+
+    def again(self, batch: torch.Tensor) -> torch.Tensor:
+        return self.wide(batch)
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        rows = torch.ones(900, 9)
+        both = [checkpoint(block, rows, use_reentrant=False).mean() for block in (self.again, self.wide) * 9]
+        return super().training_step(batch) + sum(both)
+
+
+def test_computing_activations_again_is_told_from_the_backward_pass(recorder: StepRecorder) -> None:
+    fit(recorder, model=Sparing(), max_epochs=3)
+    assert recorder.threads is not None
+    found = [one for one in recorder.threads.lines() if one["library"] == RECOMPUTING]
+    assert {(one["phase"], one["function"]) for one in found} == {("backward", "again"), ("backward", None)}
+    assert 0.05 < sum(one["share"] for one in found) < 1

@@ -4,14 +4,13 @@ import json
 import logging
 import multiprocessing
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from time import monotonic_ns
@@ -21,6 +20,7 @@ import pytest
 from strobe.callbacks import spans
 from strobe.callbacks.ring_buffer import CAPACITY, Span, Track
 from strobe.callbacks.spans import SpanFolder, batch_span, span
+from support.interruptions import full_disk
 
 EVER = (0, 1 << 62)
 
@@ -188,22 +188,11 @@ def test_reading_disturbs_no_writer(recording: SpanFolder) -> None:
     assert all(s.end is None or EVER[0] < s.start <= s.end for s in found)
 
 
-@contextmanager
-def full_disk() -> Iterator[None]:
-    """Let no file grow beyond a thousand bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
 def test_loading_goes_on_when_nothing_can_be_written(
     recording: SpanFolder, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     done = []
-    with full_disk():
+    with full_disk(1000):
         for _ in range(3):
             with batch_span(0, 0), span("read"):
                 done.append(1)

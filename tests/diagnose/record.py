@@ -10,11 +10,13 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from strobe.records.run import load_record
 from strobe.validation.accuracy_cells import cells
 
 HERE = Path(__file__).parent
+WIDE = 120  # characters of a line
 ROOT = HERE.parents[1]
 
 
@@ -32,7 +34,18 @@ def keep(name: str, injected: str, command: str, run: Path) -> None:
     found.summary["environment"]["host"] = "recorded"
     found.summary["overrides"] = [text for text in found.summary["overrides"] if not text.startswith("hydra.")]
     content = {"command": command, "injected": injected, "summary": found.summary, "config": found.config}
-    (HERE / "recorded" / f"{name}.json").write_text(json.dumps(content, indent=1) + "\n")
+    (HERE / "recorded" / f"{name}.json").write_text(written(content) + "\n")
+
+
+def written(value: Any, depth: int = 0, before: int = 0) -> str:
+    """JSON in which what fits into a line stands in one; so many characters stand ``before`` it."""
+    whole, inner = json.dumps(value), "\n" + " " * (depth + 1)
+    if not isinstance(value, dict | list) or depth + before + len(whole) < WIDE:
+        return whole
+    if isinstance(value, list):
+        return f"[{inner}{f',{inner}'.join(written(one, depth + 1) for one in value)}\n{' ' * depth}]"
+    parts = (f"{json.dumps(key)}: {written(one, depth + 1, len(key) + 4)}" for key, one in value.items())
+    return f"{{{inner}{f',{inner}'.join(parts)}\n{' ' * depth}}}"
 
 
 if __name__ == "__main__":

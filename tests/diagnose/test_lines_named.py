@@ -48,6 +48,20 @@ def line(
             "15% of the forward pass is spent in ask, at train.py:9.",
         ),
         (
+            *("recomputing", ""),
+            [
+                line("backward", 3, 0.8),
+                line("backward", 9, 0.2, "forward") | {"library": "torch.utils.checkpoint"},
+                {
+                    "phase": "backward",
+                    "file": None,
+                    "library": "torch.utils.checkpoint",
+                    "share": 0.3,
+                },  # of a library's
+            ],
+            "20% of the backward pass is spent in forward, at train.py:9.",
+        ),
+        (
             *("python_code", "backward"),  # the line that keeps Python's lock
             [line("backward", 3, 0.8) | {"python": 0.05}, line("backward", 9, 0.2, "hook") | {"python": 0.2}],
             "20% of the backward pass is spent in hook, at train.py:9.",

@@ -131,6 +131,38 @@ def test_a_loader_that_is_made_anew_restarts_its_workers() -> None:
     assert (first.cause, first.overrides) == ("workers_restart", ("trainer.reload_dataloaders_every_n_epochs=0",))
 
 
+def test_workers_of_validation_that_start_anew_are_found() -> None:
+    record = example("workers_restart", config__engine__persistent_workers=True)
+    record.config["validation"] = {"restarted_workers": 2}
+    steps = sum(record.summary["steps"].values())
+    record.summary["validation_starts"] = {"count": 5, "between": 3.0}
+    record.summary["between_seconds"] = {"validation": 0.01, "checkpoints": 0.0, "between": 15.0 / steps}
+    rate = record.summary["batch_size"] / (record.summary["step_seconds"]["total"] + 15.0 / steps)
+    record.summary["overall_images_per_second"] = rate
+    first = diagnose(record)[0]
+    assert (first.cause, first.overrides) == ("workers_restart", ())
+    assert "A validation waits 3 s for workers of its own" in first.evidence
+    record.config["validation"] = {"restarted_workers": 0}  # then something else runs there
+    assert diagnose(record)[0].cause == "between"
+
+
+def test_cores_are_taken_by_other_processes_and_by_workers_each_by_what_it_computes() -> None:
+    record = example("loader", summary__num_workers=2)
+    record.summary["environment"]["usable_cores"] = 2
+    record.summary["machine"] = BESIDE | {"others": 0.15, "own": 0.8, "idle": 0.05, "delayed": 0.6, "children": 0.45}
+    step = step_of(record)
+    assert step
+    shares = {part.name: part.share for part in attribution(record, step)}
+    assert shares["other processes on these cores"] == pytest.approx(0.15)
+    assert shares["cores that workers take"] == pytest.approx(0.45)
+    (finding,) = of("workers_hurt", record)
+    assert "2 workers of it use 0.9 cores" in finding.title
+    record.summary["machine"]["delayed"] = 0.1  # there were cores for all
+    assert not of("workers_hurt", record)
+    record.summary["machine"] |= {"delayed": 0.6, "children": 0.0}  # what they do costs no core
+    assert not of("workers_hurt", record)
+
+
 def test_workers_that_are_restarted_for_each_step_are_found() -> None:
     record = example("workers_restart")
     seconds, steps = record.summary["step_seconds"], record.summary["steps"]["measured"]

@@ -119,6 +119,12 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__lines": [{"phase": "forward", "share": 0.9}]},  # an old record
         {"summary__accelerator": "cuda"},  # whose host runs ahead
     ],
+    "recomputing": [
+        {"summary__lines": [{"phase": "backward", "library": "torch.utils.checkpoint", "share": 0.1}]},  # not notable
+        {"summary__lines": [{"phase": "backward", "library": "", "share": 0.9}]},
+        {"summary__lines": [{"phase": "forward", "library": "torch.utils.checkpoint", "share": 0.9}]},
+        {"summary__accelerator": "cuda"},  # whose backward pass is in another thread
+    ],
     "python_code": [
         {"summary__lines": [{"phase": "forward", "share": 0.9, "python": 0.05}]},  # not notable
         {"summary__lines": [{"phase": "forward", "share": 0.9}]},  # an old record, or a system that does not tell

@@ -12,7 +12,7 @@ from strobe.callbacks.columns import PHASES, WAITS
 from strobe.records.joining import recover
 from strobe.records.ranks import rank_files
 from strobe.records.run import read_summary
-from strobe.records.steps import read_rows
+from strobe.records.step_table import read_table
 from support.places import ROOT
 from support.processes import begin, ended
 
@@ -36,7 +36,7 @@ def test_ranks_record_their_waits_and_change_no_weight(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "here" / "ranks").iterdir()] == ["1.csv"]
     joined = read_summary(tmp_path / "here" / "summary.json")["ranks"]
     assert (joined["ranks"], joined["coverage"], joined["last_steps"]) == ([0, 1], 1.0, {"0": 23, "1": 23})
-    first, second = (read_rows(path) for path in rank_files(tmp_path / "here").values())
+    first, second = (read_table(path).rows() for path in rank_files(tmp_path / "here").values())
     assert [row["started"] for row in second] == sorted(row["started"] for row in second)
     for row in [*first, *second]:
         assert row["elements"] == 4 * 9
@@ -57,7 +57,7 @@ def test_a_watched_loop_of_several_ranks_is_one_record(tmp_path: Path) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"here"}
     joined = read_summary(tmp_path / "here" / "summary.json")["ranks"]
     assert (joined["ranks"], joined["coverage"], joined["slow"], joined["phase"]) == ([0, 1], 1.0, [1], "forward")
-    first, second = (read_rows(path) for path in rank_files(tmp_path / "here").values())
+    first, second = (read_table(path).rows() for path in rank_files(tmp_path / "here").values())
     assert len(first) == len(second) == plain_ranks.EPOCHS * plain_ranks.BATCHES
     assert {row["images"] for row in first} == {8}
     assert {row["elements"] for row in second} == {4 * 8}
@@ -84,5 +84,5 @@ def test_two_launchers_leave_the_rows_of_all_ranks(tmp_path: Path) -> None:
         for node in (0, 1)
     ]
     assert sum(ended(process).count("run completed") for process in each) == 1
-    assert [len(read_rows(path)) for path in rank_files(tmp_path / "here").values()] == [12, 12, 12, 12]
+    assert [len(read_table(path)) for path in rank_files(tmp_path / "here").values()] == [12, 12, 12, 12]
     assert read_summary(tmp_path / "here" / "summary.json")["ranks"]["ranks"] == [0, 1, 2, 3]

@@ -12,7 +12,7 @@ import pytest
 from strobe.app.storage.serving import free_ports
 from strobe.callbacks.tracefile import read_trace
 from strobe.records.run import read_summary
-from strobe.records.steps import read_rows
+from strobe.records.step_table import read_table
 from support.processes import begin, ended
 from support.runs import Train
 from support.stored import stored
@@ -67,7 +67,7 @@ def test_each_tile_is_read_once_one_record_is_written_and_ceilings_are_those_of_
     assert len(list(tmp_path.glob("**/summary.json"))) == 1
     rows = (tmp_path / "run" / "steps.csv").read_text().splitlines()[1:]
     assert len(rows) == 80 // (2 * 4)
-    assert len(read_rows(tmp_path / "run" / "ranks" / "1.csv")) == len(rows)
+    assert len(read_table(tmp_path / "run" / "ranks" / "1.csv")) == len(rows)
     assert (summary["ranks"]["ranks"], summary["ranks"]["coverage"]) == ([0, 1], 1.0)
     assert not (tmp_path / "run" / "begun.json").exists()
     traces = sorted((tmp_path / "run" / "tensorboard").glob("*.pt.trace.json.gz"))

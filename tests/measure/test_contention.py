@@ -44,6 +44,7 @@ def test_own_children_are_not_others() -> None:
     subprocess.run(burning(0.5), check=True)
     found = contention.between(before, contention.read(), usable_cores())
     assert found["own"] * found["seconds"] * usable_cores() >= 0.4
+    assert found["own"] >= found["children"] >= 0.4 / found["seconds"] / usable_cores()
     shares = [found[name] for name in ("own", "others", "stolen", "idle")]
     assert all(share >= 0 for share in shares)
     assert sum(shares) >= 0.8
@@ -74,7 +75,18 @@ def test_a_machine_that_tells_nothing_is_unknown(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(contention, "_PROC", tmp_path)
     monkeypatch.setattr(contention, "_CORES", tmp_path)
     found = contention.between(contention.read(), contention.read(), 2)
-    unknown = {"others", "stolen", "idle", "throttled", "starved", "delayed", "swapped_bytes", "choked", "throttles"}
+    unknown = {
+        "children",
+        "others",
+        "stolen",
+        "idle",
+        "throttled",
+        "starved",
+        "delayed",
+        "swapped_bytes",
+        "choked",
+        "throttles",
+    }
     assert {name for name, value in found.items() if value is None} == unknown
 
 

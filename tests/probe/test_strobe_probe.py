@@ -24,6 +24,7 @@ from strobe.probe.risks import risks
 from strobe.probe.script import alternative, probe_script
 from strobe.process.fork import COLOURS, Failure
 from support.entry_points import install
+from support.interruptions import small_disk
 from support.probed import probed
 from support.programs import FOLDER
 from support.refusals import ended
@@ -388,6 +389,26 @@ def test_a_record_that_cannot_be_written_is_told_before_anything_runs(tmp_path: 
     (tmp_path / "train.py").write_text("raise SystemExit")
     with pytest.raises(DataError, match=rf"Cannot write to {tmp_path / 'train.py'} \(File exists\); give"):
         command.main(["--yes", "--out", str(tmp_path / "train.py"), str(tmp_path / "train.py")])
+
+
+FILLING = """
+def fill(net, batch):
+    try:
+        with open("DISK/filler", "ab", buffering=0) as file:
+            while True: file.write(bytes(4096))
+    except OSError: pass
+Net.validation_step = fill
+trainer.fit(Net(), batches, batches)
+"""
+
+
+def test_a_disk_that_is_full_in_the_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with small_disk(tmp_path / "disk", 1) as disk:
+        path = script(tmp_path, STEPS, FILLING.replace("DISK", str(disk)))
+        arguments = ["--seconds", "0.4", "--out", str(disk / "out"), "--yes", str(path)]
+        code, said = ended(partial(command.main, arguments), capsys)
+    assert code == 1
+    assert f"Not measured: its record could not be written to {disk / 'out'}; free some space" in said
 
 
 @pytest.mark.parametrize("named", [False, True])

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from strobe.process import fork as processes
-from strobe.process.fork import FreshProcess, last_said, members
+from strobe.process.fork import FreshProcess, children, last_said, members
 from support import standing
 from support.processes import living, wait_for
 from support.standing import SLEEP, start_a_group
@@ -77,3 +77,12 @@ def test_it_ends_with_the_command_also_while_it_stands_still() -> None:
         wait_for(lambda: [psutil.Process(pid).status() for pid in members(session)] == [psutil.STATUS_STOPPED] * 2)
         os.killpg(command.pid, signal.SIGKILL)  # the server of processes too
     wait_for(lambda: not members(session) and not members(command.pid))
+
+
+def test_what_a_process_has_started_is_known_while_it_lives() -> None:
+    with subprocess.Popen(["sleep", "60"]) as process:
+        assert process.pid in children(os.getpid())
+        assert not children(process.pid)
+        process.kill()
+        process.wait()
+        assert process.pid not in children(os.getpid())

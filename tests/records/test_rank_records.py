@@ -160,7 +160,7 @@ def write(rows: Rows, folder: Path) -> None:
 def test_of_a_long_run_the_last_steps_are_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("strobe.records.joining.MOST_ROWS", 160)
     monkeypatch.setattr("strobe.records.joining.FEWEST_JOINED", 10)
-    monkeypatch.setattr("strobe.records.steps.LONGEST_ROW", 320)
+    monkeypatch.setattr("strobe.records.step_table.LONGEST_ROW", 320)
     write(becoming(2, 0).rows, tmp_path)
     found = measure_ranks(tmp_path, 2) or {}
     assert (found["steps"], found["coverage"], found["heat"]["steps"][0]) == (77, 1.0, 43)

@@ -222,6 +222,16 @@ def test_first_steps_of_epochs_are_compared_with_their_like(tmp_path: Path) -> N
     assert measure_steps(tmp_path / "steps.csv")["epoch_starts"]["extra"]["forward"] == pytest.approx(0.0)
 
 
+def test_what_passes_beside_validations_is_told_without_hooks(tmp_path: Path) -> None:
+    with (tmp_path / "steps.csv").open("w", newline="") as file:
+        rows = csv.DictWriter(file, [*COLUMNS, "after/Audit"], restval=0)
+        rows.writeheader()
+        for step in range(24):
+            gaps = {"validation": 0.5, "between": 3.0, "after/Audit": 1.0} if step % 8 == 7 else {"between": 0.1}
+            rows.writerow({"step": step, "epoch": step // 8, "images": 32, "total": 1.0, "forward": 1.0} | gaps)
+    assert measure_steps(tmp_path / "steps.csv")["validation_starts"] == {"count": 3, "between": pytest.approx(2.0)}
+
+
 def test_steps_with_more_updates_than_others_are_long_by_design(tmp_path: Path) -> None:
     path, rows = tmp_path / "steps.csv", [(step % 8 == 7, 0.5 if step % 8 == 7 else 0.1) for step in range(83)]
     lines = [f"{step},0,8,{int(updated)},0,{total},{total}" for step, (updated, total) in enumerate(rows)]

@@ -73,11 +73,13 @@ def waiting(work: Callable[[], object], lock: Path, caplog: pytest.LogCaptureFix
 def full_disk(limit: int) -> Iterator[None]:
     """Let no file of this process grow beyond ``limit`` bytes."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
 
 
 @contextlib.contextmanager

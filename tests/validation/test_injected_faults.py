@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.records.steps import read_rows
+from strobe.records.step_table import read_table
 from strobe.validation.injected_faults import (
     LockedClassifier,
     ManyTensorsClassifier,
@@ -133,6 +133,6 @@ def test_a_run_takes_them_by_its_configuration(train: Any) -> None:
         "model.fused=true",
     )
     assert ended.summary["status"] == "completed"
-    rows = read_rows(ended.directory / "steps.csv")
+    rows = read_table(ended.directory / "steps.csv").rows()
     assert len(rows) == 4
     assert all(row["data_wait"] >= 4 * 0.02 and row["callbacks"] >= 0.03 for row in rows)

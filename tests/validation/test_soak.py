@@ -11,7 +11,7 @@ import torch
 from strobe.validation.soak import Soak
 from strobe.validation.soak_bench import Bench, Command, Tried, judge
 from strobe.validation.soak_faults import FAULTS, holding
-from strobe.validation.soak_images import damaged, read
+from strobe.validation.soak_images import LOADERS, damaged, images, read
 
 LEAVES = "import subprocess; subprocess.Popen(['sleep', '60'])"
 
@@ -64,11 +64,16 @@ def test_damage_is_repeated_by_its_seed_and_is_damage() -> None:
 def test_damaged_images_are_read_or_refused_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, loader: str
 ) -> None:
-    monkeypatch.setattr("strobe.validation.soak_images.MOST", 40)
     monkeypatch.setattr("strobe.validation.soak_images.print_into", lambda _: None)
     ours, theirs = Pipe()
-    read(theirs, kind, loader, tmp_path / loader, 1)
+    read(theirs, (kind, loader), tmp_path / loader, 1, 40)
     assert ours.recv() == (40, [])
+
+
+def test_an_hour_has_room_for_100000_damaged_images() -> None:
+    loaders = sum(len(names) for names in LOADERS.values())
+    assert 2 * loaders * images(3600.0) == 100_000
+    assert [images(seconds) for seconds in (0.0, 600.0, 1e6)] == [500, 1042, 6250]
 
 
 def test_what_a_process_holds_is_counted() -> None:

@@ -12,7 +12,7 @@ from torch.compiler import is_compiling
 from strobe.attach.lost_ranks import LostRanks
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
-from strobe.attach.record import asked_to_end, begin, complete, readable, summarise, tell_verdict
+from strobe.attach.record import asked_to_end, begin, complete, readable, status_of, summarise, tell_verdict
 from strobe.attach.settings import keeps_its_profiler, schedule_of, schedule_on, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.owners import restore_idle, skip_idle
@@ -188,10 +188,8 @@ class Strobe(Callback):
             return
         if isinstance(error, Exception) and asked_to_end(trainer):
             error = KeyboardInterrupt(signal.SIGTERM)
-        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # with Lightning's own, of SIGTERM
-        status = "completed" if error is None else "interrupted" if interrupted else "failed"
         machine, threads = (self._before, contention.read()), self._recorder.threads
-        summary, config = self._known(trainer, status, error)
+        summary, config = self._known(trainer, status_of(error), error)
         complete(summary, config, self.place, machine=machine, threads=threads, page=self.report)
         tell_verdict(summary, self.place)
 

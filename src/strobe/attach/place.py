@@ -1,6 +1,7 @@
 """Where the record of a training goes, what its script is called, and what is said of an error of Strobe's own."""
 
 import contextlib
+import errno
 import os
 import re
 import shlex
@@ -15,6 +16,8 @@ from strobe.process.output import note
 from strobe.records.files import make_room
 from strobe.records.places import ATTACHED
 
+OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+OF_FOLDERS = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
 _stopped = False
 
 
@@ -73,14 +76,26 @@ def stop() -> None:
     _stopped = True
 
 
+def what_stopped(error: BaseException) -> str:
+    """An error that ended the measuring, in words: one of Strobe's own, or of the disk that the record is on."""
+    reason = " ".join(str(error).split())
+    if _is_of_disk(error):
+        return f"its record could not be written: {reason}; free some space, or give another folder"
+    return f"an error of Strobe's own ended it: {type(error).__name__}: {reason}"
+
+
+def _is_of_disk(error: BaseException) -> bool:
+    return isinstance(error, OSError) and error.errno in (*OF_DISKS, *OF_FOLDERS)
+
+
 def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
-    """Say once that an error of Strobe's own ended its measuring; its traceback goes into the directory.
+    """Say once what ended the measuring; the traceback of an error of Strobe's own goes into the directory.
 
     Ranks other than 0 say nothing.
     """
     where = ""
     with contextlib.suppress(OSError):
-        if place is not None and place.is_dir():
+        if place is not None and place.is_dir() and not _is_of_disk(error):
             make_room(place)
             path = place / (f"ranks/{rank}-strobe-error.txt" if rank else "strobe-error.txt")
             path.parent.mkdir(exist_ok=True)
@@ -89,8 +104,4 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
     said = has_stopped()
     stop()
     if not said and rank == 0:
-        reason = " ".join(str(error).split())
-        note(
-            f"Strobe stopped measuring after an error of its own ({type(error).__name__}: {reason}). "
-            f"Your training is not affected.{where}"
-        )
+        note(f"Strobe stopped measuring: {what_stopped(error)}. Your training is not affected.{where}")

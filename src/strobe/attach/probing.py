@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from strobe.attach.between import Pauses, count_pauses
 from strobe.attach.callback import Strobe
+from strobe.attach.place import what_stopped
 from strobe.attach.record import complete, save
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.diagnose.predict import NOTABLE, step_of
@@ -148,7 +149,7 @@ class Probe(Strobe):
     def _fail(self, trainer: Any, error: Exception) -> None:
         super()._fail(trainer, error)
         lost = isinstance(error, LostRankError)
-        leave(self._pipe, self._why(error) if lost else f"an error of Strobe's own ended it: {in_one_line(error)}")
+        leave(self._pipe, self._why(error) if lost else what_stopped(error))
 
     def _say(self, side: str, more: str = "") -> None:
         """Tell what is measured now, and how long all takes from here on."""

@@ -101,6 +101,12 @@ def summarise(
     }
 
 
+def status_of(error: BaseException | None) -> str:
+    """How a training ended, by what ended it."""
+    interrupted = isinstance(error, KeyboardInterrupt | SystemExit)  # with Lightning's own, of SIGTERM
+    return "completed" if error is None else "interrupted" if interrupted else "failed"
+
+
 def asked_to_end(trainer: Any) -> bool:
     """Whether SIGTERM came, so that an error is its consequence: workers get it too, and end before the step does.
 
@@ -190,6 +196,15 @@ def report(
     save(summary, run_dir)
 
 
+def meanwhile(before: contention.Reading, after: contention.Reading, threads: Threads | None) -> dict[str, Any]:
+    """The keys of ``summary.json`` that say what machine and threads did while a training ran."""
+    return {
+        "machine": contention.between(before, after, usable_cores()) | {"threads": threads.cores() if threads else []},
+        "lines": threads.lines() if threads else [],
+        "operations": threads.operations() if threads else None,
+    }
+
+
 def complete(
     summary: dict[str, Any],
     config: dict[str, Any],
@@ -200,9 +215,7 @@ def complete(
     page: bool,
 ) -> None:
     """Complete the record of a script's training: what machine and threads did meanwhile, conclusions and page."""
-    summary["machine"] = contention.between(*machine, usable_cores()) | {"threads": threads.cores() if threads else []}
-    summary["lines"] = threads.lines() if threads else []
-    summary["operations"] = threads.operations() if threads else None
+    summary |= meanwhile(*machine, threads)
     save(summary, run_dir)
     report(summary, config, run_dir, page=page)
 

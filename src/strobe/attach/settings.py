@@ -62,6 +62,7 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     """Settings by the names that rules ask for: ``engine`` of the loader, ``trainer``, ``threads``."""
     progress = getattr(trainer, "progress_bar_callback", None)
     found = loading_of(getattr(trainer, "train_dataloader", None))
+    found["validation"] = {"restarted_workers": _restarted_workers(trainer)}
     found["trainer"] = {name: getattr(trainer, name, None) for name in _TRAINER}
     found["trainer"]["enable_progress_bar"] = bool(progress and getattr(progress, "is_enabled", True))
     found["trainer"]["detect_anomaly"] = torch.is_anomaly_enabled() or bool(getattr(trainer, "_detect_anomaly", False))
@@ -71,6 +72,12 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     if trainer.lightning_module.automatic_optimization and not varies:
         found["trainer"]["accumulate_grad_batches"] = trainer.accumulate_grad_batches
     return found | described(trainer, _loaders(trainer.train_dataloader))
+
+
+def _restarted_workers(trainer: Any) -> int:
+    """How many loader workers start anew with each validation."""
+    loaders = _loaders(getattr(trainer, "val_dataloaders", None))
+    return sum(one.num_workers for one in loaders if not getattr(one, "persistent_workers", True))
 
 
 def loading_of(loader: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 
 from strobe.attach.place import command, new_directory, stop, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
-from strobe.attach.record import begin, complete, summarise, tell_verdict
+from strobe.attach.record import begin, complete, status_of, summarise, tell_verdict
 from strobe.attach.settings import Asked, device_of, keeps_its_profiler, loading_of, schedule_on, what_is_loaded
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.callbacks.batches import elements_of, size_of
@@ -292,12 +292,10 @@ class Training:
             if isinstance(error, Exception):
                 note_failure(self.place, self.rank, error)
             return
-        interrupted = isinstance(error, KeyboardInterrupt | SystemExit)
-        status = "completed" if error is None else "interrupted" if interrupted else "failed"
         self.now = contention.read() if self.now is self.before else self.now
         if self.step and not self.phases.passes:
             self.config["loop"] = UNSEEN
-        summary = self._summary(status, error)
+        summary = self._summary(status_of(error), error)
         machine, threads = (self.before, self.now), self.log.threads
         complete(summary, self.config, self.place, machine=machine, threads=threads, page=self.report)
         tell_verdict(summary, self.place)

@@ -167,12 +167,12 @@ def write_photos(folder: Path, count: int) -> list[Path]:
     return paths
 
 
-def write_cifar10(folder: Path, count: int = GENERATED_IMAGES) -> None:
-    """Noise in CIFAR-10's form: five batches for training and one for the test, of ``count`` photos each."""
+def write_cifar10(folder: Path) -> None:
+    """Noise in CIFAR-10's form: five batches for training and one for the test, of ``GENERATED_IMAGES`` each."""
     folder.mkdir(parents=True)
     generator = np.random.default_rng(0)
     for name in [*(f"data_batch_{number}" for number in range(1, 6)), "test_batch"]:
-        pixels = generator.integers(0, 256, (count, 3 * 32 * 32), dtype=np.uint8)
-        batch = {"data": pixels, "labels": [index % 10 for index in range(count)]}
+        pixels = generator.integers(0, 256, (GENERATED_IMAGES, 3 * 32 * 32), dtype=np.uint8)
+        batch = {"data": pixels, "labels": [index % 10 for index in range(GENERATED_IMAGES)]}
         (folder / name).write_bytes(pickle.dumps(batch, protocol=2))
     (folder / "batches.meta").write_bytes(pickle.dumps({"label_names": [f"class {label}" for label in range(10)]}))

@@ -22,7 +22,7 @@ from strobe.callbacks.columns import DEVICE, PHASES
 from strobe.errors import ConfigError
 from strobe.measure.timing import WARMUP_STEPS, Window, clock
 from strobe.probe.model import Stepping
-from strobe.records.steps import read_rows
+from strobe.records.step_table import read_table
 
 PLAIN: Mapping[str, tuple[Any, ...]] = {  # what the plain loop does as well
     "trainer.precision": ("32-true", "32", 32, "bf16-mixed", "bf16"),
@@ -140,7 +140,7 @@ def with_phases(cfg: DictConfig, folder: Path, seconds: float) -> Done:
     by the GPU's, where there is one.
     """
     window = apply(cfg, folder, seconds)
-    rows = read_rows(folder / "steps.csv")[-window.steps :]
+    rows = read_table(folder / "steps.csv").rows()[-window.steps :]
     columns = {f"step_{name}": name for name in ("total", *PHASES)}
     if "device_total" in rows[-1]:
         columns |= {name: name for name in (f"device_{part}" for part in DEVICE)}

@@ -20,7 +20,7 @@ from strobe.report.steps import segments
 _MOST_LINES = 8  # of a chart that does not hold all of them
 _LONGEST = 30  # characters of a line's name
 _FAR = 12.0  # from the lowest to the highest, from which on an axis goes by factors
-_MOST = {"knees": 12, "ratios": 30, "phases": 24, "pairs": 24, "operators": 20}  # rows
+_MOST = {"knees": 12, "ratios": 30, "phases": 24, "pairs": 24, "operators": 20, "panels": 6}  # rows, and charts
 _APART = 8.0  # from the shortest to the longest, from which on phases have two axes
 _KNEE = (
     " Rings: the knee, the smallest batch within 5% of the line's best, as measured; a larger one costs memory for "
@@ -73,18 +73,16 @@ def over_workers(compared: Comparison) -> kit.Section:
     return kit.Section("workers", "Throughput over workers", about, parts, wide=True)
 
 
-def _charts(
-    compared: Comparison, over: _Over, *, rings: Collection[tuple[int, float]] = (), panels: int = 6
-) -> list[kit.Part]:
+def _charts(compared: Comparison, over: _Over, *, rings: Collection[tuple[int, float]] = ()) -> list[kit.Part]:
     """A chart of rates, or several where one would hold too many lines; none without a line of two points.
 
-    ``rings``: batch size and rate of the points that get one. ``panels``: how many charts there may be.
+    ``rings``: batch size and rate of the points that get one.
     """
     what, setting, without = over
     found = _lines(compared, setting, without)
     if not found:
         return []
-    groups, told = _panels(compared, found, without, panels)
+    groups, told = _panels(compared, found, without)
     kept = [each for _, held in groups for each in held]
     values = [value for each in kept for cell in each.values() if (value := cell.rate)]
     wide = sum(value.low is not None and not value.tells for value in values)
@@ -143,7 +141,7 @@ def _lines(compared: Comparison, setting: str, without: Collection[str]) -> list
 
 
 def _panels(
-    compared: Comparison, found: Sequence[_Line], without: Collection[str], panels: int
+    compared: Comparison, found: Sequence[_Line], without: Collection[str]
 ) -> tuple[list[tuple[str, Sequence[_Line]]], list[str]]:
     """The lines of each chart, with the key that tells the charts apart, if there is one; and what was left out."""
     if len(found) <= _MOST_LINES:
@@ -153,7 +151,7 @@ def _panels(
         held: dict[str, list[_Line]] = {}
         for each in found:
             held.setdefault(_first(each).setting(key)[0], []).append(each)
-        if len(held) <= panels and max(map(len, held.values())) <= SERIES:
+        if len(held) <= _MOST["panels"] and max(map(len, held.values())) <= SERIES:
             splits.append([(key, group) for group in held.values()])
     if splits:
         return min(splits, key=len), []

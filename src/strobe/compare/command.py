@@ -10,7 +10,7 @@ from strobe.callbacks.columns import PHASES
 from strobe.compare.gather import Asked, gather
 from strobe.compare.operators import changed_operators, operators_between
 from strobe.compare.table import print_comparison
-from strobe.errors import DataError
+from strobe.errors import disk_errors
 from strobe.measure.gate import parse_share
 from strobe.overrides import Parse
 from strobe.present.page import write_whole
@@ -65,16 +65,12 @@ def write(folder: Path, comparison: dict[str, Any]) -> Path:
         before, after, *runs = found
         if changed := changed_operators(*runs):
             comparison["operators"] = {"before": before, "after": after, **changed}
-    try:
+    remedy = "choose another folder with --out FOLDER"
+    with disk_errors(lambda why: f"The comparison cannot be written to {folder} ({why}); {remedy}"):
         folder.mkdir(parents=True, exist_ok=True)
         write_summary(folder / RECORD, comparison)
         _write_table(folder / TABLE, comparison)
         return write_whole(folder / PAGE, render(comparison))
-    except OSError as error:
-        raise DataError(
-            f"The comparison cannot be written to {folder} ({error.strerror or error}); "
-            "choose another folder with --out FOLDER"
-        ) from error
 
 
 def _write_table(path: Path, comparison: Mapping[str, Any]) -> None:

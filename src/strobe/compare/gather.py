@@ -23,7 +23,7 @@ from strobe.errors import ConfigError, DataError
 from strobe.measure.gate import Case, rule
 from strobe.measure.statistics import together, unpaired
 from strobe.overrides import Parse, as_typed
-from strobe.present.format import percent
+from strobe.present.format import here, percent
 
 SCHEMA = 1
 MOST_NAMED = 5
@@ -104,8 +104,7 @@ def gather(asked: Asked) -> dict[str, Any]:
     if asked.limit is not None:  # a cell that only the baseline has, or a damaged record, keeps it closed
         cases += [Case(name, doubt="only the baseline has measured it") for name in lost]
         gate = rule(cases, asked.limit, "--fail-if-slower ", "sweep.repeats", damaged).as_record()
-    path = asked.given[0].absolute()
-    title = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    title = here(asked.given[0].absolute())
     return {
         "schema": SCHEMA,
         "made": time.strftime("%Y-%m-%dT%H:%M:%S%z"),

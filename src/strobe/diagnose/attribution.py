@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from strobe.callbacks.columns import OWNED
-from strobe.diagnose.cores import IDLE, lack_of_cores, taken
+from strobe.diagnose.cores import IDLE, lack_of_cores, taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
+from strobe.diagnose.looks import parts_seen
 from strobe.diagnose.predict import NOTABLE, Step
-from strobe.diagnose.symptoms import cores_of_a_rank, in_libraries, in_python, made_up, many_operations, restarts
+from strobe.diagnose.symptoms import cores_of_a_rank, made_up, many_operations, restarts
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
@@ -28,6 +29,7 @@ FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are nor
 PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
 PLACES = dict.fromkeys(("transfer", "prepare"), "scaling and augmenting") | COMPUTING
+IN_WORDS = PLACES | {"data_wait": "waiting for data", "optimizer": "the update", "callbacks": "callbacks"}  # each phase
 
 
 @dataclass(frozen=True)
@@ -71,14 +73,16 @@ def attribution(record: Record, step: Step) -> list[Part]:
     parts = [part for part in _parts(record, step) if part.seconds > 0]
     excess = max(1.0, sum(part.seconds for part in parts) / total)
     parts = [replace(part, seconds=part.seconds / excess) for part in parts]
-    if others := total * taken(record):  # they stretch all alike, but the time in which a step waits for bytes
-        fetching = min(for_bytes(record, step), total - others)
+    others, workers = total * taken(record), total * taken_by_workers(record, step)
+    if lost := others + workers:  # they stretch all alike, but the time in which a step waits for bytes
+        fetching = min(for_bytes(record, step), total - lost)
         asleep = [min(part.seconds, fetching) if part.cause in FETCHING else 0.0 for part in parts]
-        own = 1 - others / (total - sum(asleep))
+        own = 1 - lost / (total - sum(asleep))
         parts = [
             replace(part, seconds=idle + own * (part.seconds - idle)) for part, idle in zip(parts, asleep, strict=True)
         ]
         parts.append(Part("shared_machine", "", "other processes on these cores", others))
+        parts.append(Part("workers_hurt", "", "cores that workers take", workers))
     rest = max(0.0, total - sum(part.seconds for part in parts))
     parts.append(Part("computing", "", "computing", rest))
     return sorted((replace(part, share=part.seconds / total) for part in parts), key=lambda part: -part.seconds)
@@ -331,11 +335,7 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     yield Part("garbage_collection", "", "Python's garbage collection", garbage)
     computing = max(0.0, sum(phase(name) for name in COMPUTING) - sum(stalled.values()) - garbage)
     left = {name: max(0.0, phase(name) - stalled.get(name, 0.0)) for name in COMPUTING}
-    serial = [("library_call", name, f"in {name}", "forward", sec) for name, sec in in_libraries(record).items()]
-    if not waiting:  # for a thread that holds Python's lock
-        own = ((at, place, in_python(record, at)) for at, place in COMPUTING.items())
-        serial += [("python_code", at, f"Python code in {place}", at, seconds) for at, place, seconds in own]
-    for cause, subject, name, at, seconds in serial:
+    for cause, subject, name, at, seconds in parts_seen(record, COMPUTING, locked=bool(waiting)):
         yield Part(cause, subject, name, here := min(seconds, left[at], computing))
         left[at], computing = left[at] - here, computing - here
     fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values()) - garbage), computing)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from strobe.diagnose.attribution import OPTIMIZER_SHARE
 from strobe.diagnose.fetching import remedies
-from strobe.diagnose.predict import NOTABLE, Step, step_of, with_loader, with_model
+from strobe.diagnose.predict import NOTABLE, Step, step_of, with_loader
 from strobe.diagnose.symptoms import (
     SIZE,
     cores_of_a_rank,
@@ -46,16 +46,6 @@ def candidates(record: Record) -> list[Candidate]:
         computing = []  # behind workers the loader sets the pace, whatever computing takes
     smaller = list(_smaller(record, waiting))
     return [*smaller, *loading[: MOST - min(2, len(computing))], *computing][:MOST]
-
-
-def estimates(record: Record, step: Step) -> list[tuple[Alternative, Figure]]:
-    """All alternatives that were measured, each with its estimated speed-up."""
-    loaders = [(entry, estimate_of_loader(record, step, entry)) for entry in record.alternatives("loader")]
-    models = [
-        (entry, with_model(step, entry.rate, images=entry.images, ratio=entry.ratio))
-        for entry in record.alternatives("model")
-    ]
-    return [(entry, speedup) for entry, speedup in (*loaders, *models) if speedup is not None]
 
 
 def estimate_of_loader(record: Record, step: Step, entry: Alternative) -> Figure | None:

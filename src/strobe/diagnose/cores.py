@@ -19,13 +19,29 @@ def taken(record: Record, *part: str) -> float:
     ``delayed`` counts the main thread only while it was ready to run: a sleeping thread loses nothing to others.
     ``part`` of the record: ``ceilings`` for the time in which these were measured.
     """
-    names = ("others", "stolen", "idle", "starved")
-    others, stolen, idle, starved = (record.number(*part, "machine", name) or 0.0 for name in names)
+    names = ("others", "stolen", "children", "idle", "starved")
+    others, stolen, children, idle, starved = (record.number(*part, "machine", name) or 0.0 for name in names)
     delayed = record.number(*part, "machine", "delayed")
     if delayed is None:  # not every kernel reports it; then what others used while no core was idle
         awake = 1.0 if part else 1 - _waiting_for_bytes(record)
         delayed = min(others + stolen, starved or 1.0, awake) if idle <= IDLE else 0.0
+    elif children:  # its own processes delay it as well, each by what it computes
+        delayed *= (others + stolen) / (others + stolen + children)
     return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
+
+
+def taken_by_workers(record: Record, step: Step) -> float:
+    """The share of its time that training waited for cores used by its own loader workers; 0 if that is small.
+
+    On a CPU, where training computes on them itself.
+    """
+    others, stolen, children, delayed = (
+        record.number("machine", name) or 0.0 for name in ("others", "stolen", "children", "delayed")
+    )
+    if step.cores is None or step.ranks > 1 or not step.workers or children < TAKEN:
+        return 0.0
+    delayed = min(delayed, MOST_TAKEN) * children / (others + stolen + children)
+    return delayed if delayed >= TAKEN else 0.0
 
 
 def _waiting_for_bytes(record: Record) -> float:

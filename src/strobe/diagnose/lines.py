@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from strobe.callbacks.columns import COLLECTING, OWNED, PHASES
+from strobe.callbacks.columns import COLLECTING, OWNED, PHASES, RECOMPUTING
 from strobe.diagnose.attribution import PLACES
 from strobe.diagnose.rules import Finding
 from strobe.present.format import percent
@@ -13,7 +13,7 @@ from strobe.records.run import Record, as_number
 
 MOSTLY = 0.3  # of a phase: less in one function is not told
 LONG = 0.2  # of the step: a shorter phase is not told of where nothing was found
-WITHIN = ("library_call", "python_code")  # causes that are but a part of their phase
+WITHIN = ("library_call", "python_code", "recomputing")  # causes that are but a part of their phase
 AT = 0.5  # of a function: its line is named if it has so much
 PHASE_OF = {
     "loader": "data_wait",
@@ -24,6 +24,7 @@ PHASE_OF = {
     "launch_bound": "forward",
     "small_operations": "forward",
     "library_call": "forward",
+    "recomputing": "backward",
 }
 CALLED = {"data_wait": "the wait", "optimizer": "the update", COLLECTING: "collecting"} | PLACES
 
@@ -48,14 +49,14 @@ def _mostly(record: Record, phase: str, called: str, finding: Finding) -> str:
 
     Of a library's call and of Python code the lines are told in which that is, however small their part of the phase.
     """
-    library = finding.subject if finding.cause == "library_call" else None
+    library = {"library_call": finding.subject, "recomputing": RECOMPUTING}.get(finding.cause)
     share_of = "python" if finding.cause == "python_code" else "share"
     # The training thread sees what loads only where there are no workers; afterwards it was done without them.
     sources = (record.items("lines"), record.items("ceilings", "loading", "lines"))
     seen = ([one for one in each if isinstance(one, Mapping) and one.get("phase") == phase] for each in sources)
     found = defaultdict[tuple[str, str], defaultdict[int, float]](lambda: defaultdict(float))
     for one in next(filter(None, seen), ()):
-        if library not in (None, one.get("library")):
+        if library not in (None, one.get("library")) or not one.get("file"):
             continue
         place = str(one.get("file")), str(one.get("function"))
         found[place][int(as_number(one.get("line")) or 0)] += as_number(one.get(share_of)) or 0.0

@@ -77,6 +77,7 @@ LOST = (
     *("loader", *FETCHING, "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
+    "recomputing",
     *("small_operations", "single_thread", "between", "upsampled", "swapping"),
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
@@ -139,10 +140,10 @@ def diagnose(record: Record) -> list[Finding]:
     """
     if (step := step_of(record)) is None:
         return []
-    shares = {
-        (part.cause, part.subject): part.share * (of_an_epoch(record, gap) if (gap := AT_ENDS.get(part.cause)) else 1.0)
-        for part in attribution(record, step)
-    }
+    shares = defaultdict[tuple[str, str], float](float)
+    for part in attribution(record, step):
+        gap = AT_ENDS.get(part.cause)
+        shares[part.cause, part.subject] += part.share * (of_an_epoch(record, gap) if gap else 1.0)
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
     if is_foreign(record):
         found = [spoken(one, record, step) for one in found]
@@ -284,7 +285,10 @@ def _limit(record: Record, step: Step | None, finding: Finding) -> str:
     if step is None or finding.lost is None:
         return ""
     predicted, lost = finding.predicted_speedup.median, min(finding.lost, 0.99)
-    free, within = 1 - taken(record), 1.0 if finding.cause in AT_ENDS else step.length / step.total
+    free, within = (
+        1 - taken(record),
+        1.0 if finding.cause in (*AT_ENDS, "workers_restart") else step.length / step.total,
+    )
     share = min(0.99, step.waiting if finding.cause in ("loader", *FETCHING) else lost / (free * within))
     promised = predicted if finding.overrides else max(predicted, 1 / (1 - lost))
     if (

@@ -1,9 +1,8 @@
 """What a record shows without any prediction: cores and memory for workers, their restarts, the first step."""
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from strobe.diagnose.predict import Step, step_of
@@ -154,7 +153,26 @@ class Restarts:
 
 
 def restarts(record: Record, step: Step) -> Restarts | None:
-    """What restarting workers costs; None if they are not restarted, or if it costs nothing.
+    """What restarting workers costs, those of validation included; None if they are not, or if it costs nothing."""
+    found, validating = _restarts_of_training(record, step), validation_restarts(record)
+    if not validating:
+        return found
+    found = found or Restarts(0.0, 0.0, {}, 0.0)
+    between = min(found.between + validating, record.number("between_seconds", "between") or 0.0)
+    return replace(found, between=between)
+
+
+def validation_restarts(record: Record) -> float:
+    """Seconds per step in which validations wait for workers that start anew; 0 if they have none, or keep them."""
+    workers, key = record.whole("validation.restarted_workers"), "engine.persistent_workers"
+    if workers is None:  # the application's loaders are alike
+        workers = record.count("num_workers") if record.setting(key) is False else 0
+    count, each = (record.number("validation_starts", name) or 0.0 for name in ("count", "between"))
+    return count * each / all_steps(record) if workers and count else 0.0
+
+
+def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
+    """None if they are not restarted, or if it costs nothing.
 
     Persistent workers start an epoch with empty queues too: one must make the first batch, and all of them fill their
     queues on the cores of training. Beyond ``MOST_BESIDE`` times the wait, what slows computing is something else.
@@ -206,38 +224,6 @@ def many_operations(record: Record, step: Step) -> tuple[float, float]:
     seconds = min(forward, spent["forward"] + spent["other"]) + min(backward, spent["backward"])
     told = record.text("accelerator") == "cpu" and count >= MANY and seconds >= FIXED * step.seconds
     return (count, seconds) if told else (0.0, 0.0)
-
-
-def in_libraries(record: Record) -> dict[str, float]:
-    """Seconds of a step's forward pass in each library beside torch that the user's own code calls, the most first."""
-    shares = defaultdict[str, float](float)
-    for one in looks(record, "forward"):
-        shares[_library(one)] += as_number(one.get("share")) or 0.0
-    seconds = record.number("step_seconds", "forward") or 0.0
-    found = sorted(((share, name) for name, share in shares.items() if name), reverse=True)
-    return {name: min(1.0, share) * seconds for share, name in found}
-
-
-def in_python(record: Record, phase: str) -> float:
-    """Seconds of a step in which a phase is in the user's own code and holds Python's lock, without garbage collection.
-
-    In no library that ``in_libraries`` tells.
-    """
-    own = [one for one in looks(record, phase) if phase != "forward" or not _library(one)]
-    share = min(1.0, sum(as_number(one.get("python")) or 0.0 for one in own))
-    garbage = record.number("garbage_seconds") or 0.0
-    return max(0.0, share * (record.number("step_seconds", phase) or 0.0) - garbage)
-
-
-def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
-    """The lines of the user's own code in which a phase was seen; none on a GPU, whose host runs ahead."""
-    if record.text("accelerator") != "cpu":
-        return []
-    return [one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == phase]
-
-
-def _library(line: Mapping[str, object]) -> str:
-    return name if isinstance(name := line.get("library"), str) else ""
 
 
 def usual_wait(record: Record, step: Step) -> float:

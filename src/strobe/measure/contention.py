@@ -80,8 +80,8 @@ def read() -> Reading:
 def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
     """The ``machine`` of ``summary.json``, for a process that may use ``usable`` cores.
 
-    Shares of these cores' time: ``own``, this process and those it has started; ``others``,
-    ``stolen`` and ``idle``. Shares of wall time: ``throttled``, ``starved`` and ``delayed``, with the main
+    Shares of these cores' time: ``own``, this process and those it has started; ``children``, of that only the latter;
+    ``others``, ``stolen`` and ``idle``. Shares of wall time: ``throttled``, ``starved`` and ``delayed``, with the main
     thread of this process ready to run but without a processor; ``choked``. ``swapped_bytes``, ``throttles``, and
     ``hertz`` at both moments. ``busiest`` are other processes: ``name``, ``pid`` and ``cores``.
     """
@@ -96,6 +96,7 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         throttled = min(throttled, (share("stopped") or 0.0) / periods)
     mine = _family(after.processes)
     own = (_used(after, mine) - _used(before, _family(before.processes))) / seconds / usable
+    alone = [one.processes[os.getpid()].seconds for one in (before, after) if os.getpid() in one.processes]
     busy, stolen = share("busy", usable), share("stolen", usable)
     others = None if busy is None else max(0.0, busy - own)
     found: list[tuple[float, str, int]] = []
@@ -112,6 +113,7 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
     return {
         "seconds": seconds,
         "own": own,
+        "children": max(0.0, own - (alone[1] - alone[0]) / seconds / usable) if len(alone) == 2 else None,
         "others": others,
         "stolen": stolen,
         "idle": None if others is None else max(0.0, 1.0 - own - others - (stolen or 0.0)),

@@ -213,14 +213,13 @@ def together(ratios: Sequence[Estimate]) -> list[Estimate]:
     return found
 
 
-def median(values: Sequence[float], *, independent: float | None = None) -> Estimate:
+def median(values: Sequence[float]) -> Estimate:
     """The median and its interval by order statistics, which assume no distribution; of at least one value.
 
     The k-th smallest and the k-th largest of n values enclose the median, with k = (n - 1.96 sqrt(n)) / 2 rounded
-    down (Conover 1999, section 3.2). For n below ``ENOUGH`` the extremes are used, and cover less. Values worth
-    fewer ``independent`` ones get a correspondingly wider interval.
+    down (Conover 1999, section 3.2). For n below ``ENOUGH`` the extremes are used, and cover less.
     """
-    return Estimate(statistics.median(values), *_ranks(values, independent or len(values)), LEVEL, len(values))
+    return Estimate(statistics.median(values), *_ranks(values, len(values)), LEVEL, len(values))
 
 
 def series(values: Sequence[float]) -> Estimate:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from strobe.measure import WIDEST
@@ -105,3 +106,8 @@ def written(mark: float) -> str:
 def cut(text: str, most: int) -> str:
     """A text of at most so many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def here(path: Path) -> str:
+    """A path as one would type it in this folder."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)

@@ -65,6 +65,8 @@ def probe_script(
     if isinstance(said, Failure):
         late = time.monotonic() >= until
         return Failure(f"it took more than {timeout:.0f} s{remedy}" if late else why_not(said, folder), said.memory)
+    if said["reason"] is None and not (folder / "summary.json").is_file():
+        return Failure(f"its record could not be written to {folder}; free some space, or give another folder by --out")
     return folder if said["reason"] is None else Failure(said["reason"])
 
 

@@ -175,13 +175,21 @@ def last_lines(output: Path) -> list[str]:
 
 def members(session: int) -> list[int]:
     """The processes of a session that have not ended."""
-    found = []
+    return [pid for pid, _, its in _processes() if its == session]
+
+
+def children(parent: int) -> list[int]:
+    """The processes that a process has started, and that have not ended."""
+    return [pid for pid, its, _ in _processes() if its == parent]
+
+
+def _processes() -> Iterator[tuple[int, int, int]]:
+    """All that have not ended: their number, their parent's and their session's."""
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has just gone
-            state, _, _, its = path.read_text().rpartition(")")[2].split()[:4]
-            if int(its) == session and state not in "ZX":
-                found.append(int(path.parent.name))
-    return found
+            state, parent, _, session = path.read_text().rpartition(")")[2].split()[:4]
+            if state not in "ZX":
+                yield int(path.parent.name), int(parent), int(session)
 
 
 def memory_of(pid: int) -> int:

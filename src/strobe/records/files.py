@@ -84,8 +84,12 @@ def write_summary(path: Path, summary: dict[str, Any]) -> None:
 
 
 def keep_room(run_dir: Path) -> None:
-    """Keep room for a record. Raises an OSError."""
-    (run_dir / _ROOM).write_bytes(os.urandom(_ROOM_BYTES))  # which no file system makes smaller
+    """Keep room for a record. Raises an OSError; what there is of room is left to others then."""
+    try:
+        (run_dir / _ROOM).write_bytes(os.urandom(_ROOM_BYTES))  # which no file system makes smaller
+    except OSError:
+        make_room(run_dir)
+        raise
 
 
 def make_room(run_dir: Path) -> None:

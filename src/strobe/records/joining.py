@@ -14,7 +14,8 @@ from strobe.callbacks.columns import GAPS, OWNED, PHASES
 from strobe.records.files import BEGUN
 from strobe.records.ranks import FOLDER, SIZES, WAIT, rank_files, summarised
 from strobe.records.run import CONFIG, SCHEMA, Record, load_record, read_summary, read_yaml
-from strobe.records.steps import measure_steps, read_rows
+from strobe.records.step_table import read_table
+from strobe.records.steps import measure_steps
 
 PATIENCE, IMPATIENCE = 5.0, 1.0  # seconds for the others' last rows: of a training that was completed, or was not
 EVERY = 0.02  # seconds between two looks
@@ -52,7 +53,7 @@ def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | Non
     last = max(FEWEST_JOINED, MOST_ROWS // world_size)
     for rank, path in rank_files(run_dir).items():
         with suppress(OSError, ValueError, TypeError, KeyError, csv.Error):  # of a damaged file nothing is known
-            if rank < world_size and (found := read_rows(path, last=last, wanted=_is_wanted)):
+            if rank < world_size and (found := read_table(path, _is_wanted, last=last).rows()):
                 rows[rank] = {int(row["step"]): row for row in found}
     return summarised(rows, world_size) if 0 in rows else None
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
 CHUNK = 1 << 24  # bytes of rows that are parsed at once
+LONGEST_ROW = 4096  # bytes: from so many for each row that is wanted, the end of a file is read
 
 
 class StepTable:
@@ -47,8 +48,8 @@ class StepTable:
         ]
 
 
-def read_table(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> StepTable:
-    """The complete rows of the columns that are ``wanted``; a killed run's last row may be cut off.
+def read_table(path: Path, wanted: Callable[[str], bool] = lambda _: True, *, last: int | None = None) -> StepTable:
+    """The complete rows, or only the ``last`` N, of the columns ``wanted``; a killed run's last row may be cut off.
 
     Raises:
         ValueError: the file is damaged.
@@ -57,6 +58,9 @@ def read_table(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> St
         return StepTable({}, np.arange(0))
     with path.open("rb") as file:
         names = next(csv.reader([file.readline().decode()]), [])
+        if last is not None and (near := path.stat().st_size - last * LONGEST_ROW) > file.tell():
+            file.seek(near)
+            file.readline()  # what is left of a row
         start, count = file.tell(), sum(block.count(b"\n") for block in iter(lambda: file.read(CHUNK), b""))
         kept = [place for place, name in enumerate(names) if wanted(name)]
         cells, filled = np.empty((len(kept), count)), 0
@@ -68,7 +72,8 @@ def read_table(path: Path, wanted: Callable[[str], bool] = lambda _: True) -> St
             if whole:
                 cells[:, filled : filled + len(whole)] = _parsed(path, whole, len(names))[:, kept].T
             filled += len(whole)
-    return StepTable({names[place]: row for place, row in zip(kept, cells, strict=True)}, np.arange(filled))
+    first = 0 if last is None else max(0, filled - last)
+    return StepTable({names[place]: row for place, row in zip(kept, cells, strict=True)}, np.arange(first, filled))
 
 
 def _parsed(path: Path, lines: Sequence[bytes], width: int) -> Values:

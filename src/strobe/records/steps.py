@@ -1,17 +1,16 @@
 """What ``summary.json`` says of a run's ``steps.csv``."""
 
-import csv
-from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import combinations, compress, pairwise
+from collections.abc import Sequence
+from itertools import combinations, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
 
 from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN, MEMORY, OWNED, PHASES
+from strobe.measure.statistics import recorded, series
 from strobe.measure.timing import WARMUP_STEPS
-
-if TYPE_CHECKING:  # which import NumPy
-    from strobe.records.step_table import StepTable, Values
+from strobe.records.step_table import StepTable, Values, read_table
 
 FEWEST_TO_TELL = 40  # steps: with fewer, unevenness is not reported
 FEWEST_TO_GROW = 8  # likewise for slowing down: two in each quarter of the run
@@ -20,7 +19,6 @@ CALLED = 0.1  # of the longest: a hook that only checks whether there is work ta
 SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too coarse
 FEWEST_SAMPLES = 4  # steps, of which one may be left out
 FEWEST_FIGURES = 8  # of memory
-LONGEST_ROW = 4096  # bytes: from so many for each row that is wanted, the end of a file is read
 FEWEST_EPOCHS = 3  # with fewer, what their beginnings cost may be chance
 OPENING = 4  # steps of an epoch, beside which its workers may still be starting
 STEADY = 1 / 3  # growth between any two quarters, as a share of the largest
@@ -37,9 +35,6 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
     steps if the ``device`` is no CPU and its own time was not measured. ``unit`` says what rates count: ``samples``, as
     the caller calls them, or ``steps`` where a batch did not tell its size.
     """
-    from strobe.measure.statistics import recorded, series  # which import NumPy
-    from strobe.records.step_table import read_table
-
     rows = read_table(path)
     profiled = rows.get("profiled") != 0
     free = ~profiled
@@ -74,23 +69,18 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
         "after": _after(rows),
         "updates": _mean(_updates(counted)),
         "epoch_starts": _epoch_starts(rows),
+        "validation_starts": _validation_starts(rows),
         "first_step_seconds": float(rows.get("total")[0]) if len(rows) else None,
     }
 
 
-def _with_steps(rows: "StepTable") -> "StepTable":
+def _with_steps(rows: StepTable) -> StepTable:
     """The same, where a step counts as one image."""
-    import numpy as np
-
-    from strobe.records.step_table import StepTable
-
     return StepTable({**rows.columns, "images": np.ones(rows.places[-1] + 1)}, rows.places)
 
 
-def _rates(rows: "StepTable", block: int) -> list[float]:
+def _rates(rows: StepTable, block: int) -> list[float]:
     """The rate of each block of steps, or of each step whose time on the device is known."""
-    import numpy as np
-
     images, seconds, starts = rows.get("images"), rows.get("total"), np.arange(0, len(rows), block)
     if rows.has("device_total")[-1:].any():
         device = rows.get("device_total")
@@ -101,7 +91,7 @@ def _rates(rows: "StepTable", block: int) -> list[float]:
     return rates
 
 
-def _overall_rate(rows: "StepTable", counted: "StepTable") -> float | None:
+def _overall_rate(rows: StepTable, counted: StepTable) -> float | None:
     """The rate over the time that training takes: the counted steps, and their share of what lies between steps."""
     if not len(counted):
         return None
@@ -109,20 +99,20 @@ def _overall_rate(rows: "StepTable", counted: "StepTable") -> float | None:
     return float(counted.get("images").sum() / seconds)
 
 
-def _gaps(rows: "StepTable") -> "Values":
+def _gaps(rows: StepTable) -> Values:
     """Seconds between each step and the next one."""
     return sum((rows.get(name) for name in GAPS[1:]), rows.get(GAPS[0]))
 
 
-def _mean(values: "Values") -> float | None:
+def _mean(values: Values) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _means(rows: "StepTable", names: Sequence[str], prefix: str = "") -> dict[str, float | None]:
+def _means(rows: StepTable, names: Sequence[str], prefix: str = "") -> dict[str, float | None]:
     return {name: _mean(rows.get(prefix + name)) for name in names}
 
 
-def _cores_used(rows: "StepTable", columns: Sequence[str]) -> dict[str, float | None]:
+def _cores_used(rows: StepTable, columns: Sequence[str]) -> dict[str, float | None]:
     """Cores that this process, or its main thread, used in each phase of the sampled steps.
 
     One that takes far longer than the others is left out: it is chance, such as Python's first full garbage collection.
@@ -138,14 +128,12 @@ def _cores_used(rows: "StepTable", columns: Sequence[str]) -> dict[str, float | 
     return {phase: computed[phase] / seconds[phase] if seconds[phase] >= SHORTEST else None for phase in PHASES}
 
 
-def _uneven(rows: "StepTable") -> dict[str, Any]:
+def _uneven(rows: StepTable) -> dict[str, Any]:
     """How many steps take far longer than typical ones, what that costs per mean step, and mostly in which phase.
 
     Steps are compared with those of as many updates: with accumulated gradients, or a second optimizer, steps with an
     update are longer by design.
     """
-    import numpy as np
-
     counts, kind = np.unique(_updates(rows), return_inverse=True)
     values = {name: rows.get(name) for name in ("total", *PHASES)}
     usual = {
@@ -165,7 +153,22 @@ def _uneven(rows: "StepTable") -> dict[str, Any]:
     }
 
 
-def _epoch_starts(rows: "StepTable") -> dict[str, Any]:
+def _validation_starts(rows: StepTable) -> dict[str, Any]:
+    """How many validations there were, and the mean seconds beside each that are nobody's hook.
+
+    Most of them pass before it, until its loader gives a first batch.
+    """
+    validated = rows.get("validation") > 0
+    gaps = (rows.get("between") - _named(rows))[validated]
+    return {"count": int(validated.sum()), "between": float(gaps.mean()) if len(gaps) else None}
+
+
+def _named(rows: StepTable) -> Values:
+    """Seconds between each step and the next one in which a callback's or the module's hook ran."""
+    return sum((rows.get(name) for name in rows.columns if name.startswith(AFTER)), np.zeros(len(rows)))
+
+
+def _epoch_starts(rows: StepTable) -> dict[str, Any]:
     """How long the first step of an epoch waits for data, and what the start of an epoch costs beyond its other steps.
 
     The run's first epoch, and those with a profiled step, are left out. ``extra`` are seconds of each phase, without
@@ -173,8 +176,6 @@ def _epoch_starts(rows: "StepTable") -> dict[str, Any]:
     one; None with fewer than ``FEWEST_EPOCHS``. Steps are compared with those of as many images and updates.
     ``between`` lies before them, and is neither a validation nor anybody's hook.
     """
-    import numpy as np
-
     epoch, profiled = rows.get("epoch"), rows.get("profiled") != 0
     starts = np.flatnonzero(np.diff(epoch)) + 1  # of all epochs but the first
     ends = np.append(starts, len(rows))[1:]
@@ -194,8 +195,7 @@ def _epoch_starts(rows: "StepTable") -> dict[str, Any]:
             usual = np.array([_median(own[some]) if len(some) else np.nan for some in alike])
             more = np.nan_to_num(own - usual[kind])
             extra[phase] = _median(np.array([more[start:rest].sum() for start, rest, _ in openings]))
-    after = sum((rows.get(name) for name in rows.columns if name.startswith(AFTER)), 0.0 * epoch)
-    gaps = (rows.get("between") - after)[starts - 1]
+    gaps = (rows.get("between") - _named(rows))[starts - 1]
     return {
         "count": len(epochs),
         "data_wait": _mean(rows.get("data_wait")[[start for start, _ in epochs]]) if epochs else None,
@@ -204,19 +204,17 @@ def _epoch_starts(rows: "StepTable") -> dict[str, Any]:
     }
 
 
-def _half(values: "Values") -> int:
+def _half(values: Values) -> int:
     """How many of the largest make up half of the sum."""
-    import numpy as np
-
     sums = np.append(0.0, np.sort(values)[::-1].cumsum())
     return int((sums < sums[-1] / 2).sum())
 
 
-def _updates(rows: "StepTable") -> "Values":
+def _updates(rows: StepTable) -> Values:
     return rows.get("updates", 1.0)
 
 
-def _quarters(rows: "StepTable") -> dict[str, Any]:
+def _quarters(rows: StepTable) -> dict[str, Any]:
     """A typical step of each quarter of the run, and the phase that grew most from the first to the last.
 
     ``rising``: of all pairs of that phase's steps, or blocks of them, the share in which the later one takes longer.
@@ -239,13 +237,11 @@ def _quarters(rows: "StepTable") -> dict[str, Any]:
     }
 
 
-def _median(values: "Values") -> float:
-    import numpy as np
-
+def _median(values: Values) -> float:
     return float(np.median(values))
 
 
-def _growth(rows: "StepTable", name: str) -> dict[str, Any] | None:
+def _growth(rows: StepTable, name: str) -> dict[str, Any] | None:
     """How much the memory of a process grew from the first quarter of its figures to the last, and whether steadily.
 
     None for fewer than ``FEWEST_FIGURES``.
@@ -265,7 +261,7 @@ def _growth(rows: "StepTable", name: str) -> dict[str, Any] | None:
     }
 
 
-def _callbacks(rows: "StepTable") -> list[dict[str, Any]]:
+def _callbacks(rows: StepTable) -> list[dict[str, Any]]:
     """Seconds per step of each callback, logger and module with hooks in a step, the longest first."""
     found = []
     for column in rows.columns:
@@ -277,35 +273,9 @@ def _callbacks(rows: "StepTable") -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: -one["mean"])
 
 
-def _after(rows: "StepTable") -> list[dict[str, Any]]:
+def _after(rows: StepTable) -> list[dict[str, Any]]:
     """Seconds per step of each callback's, and the module's, hooks between steps, the longest first."""
     columns = [column for column in rows.columns if column.startswith(AFTER) and rows.has(column)[:1].any()]
     means = {column: float(rows.get(column).mean()) for column in columns}
     found = [{"name": column.removeprefix(AFTER), "mean": mean} for column, mean in means.items() if mean]
     return sorted(found, key=lambda one: -float(str(one["mean"])))
-
-
-def read_rows(
-    path: Path, *, last: int | None = None, wanted: Callable[[str], bool] | None = None
-) -> list[dict[str, float]]:
-    """The complete rows, or only the ``last`` N, without empty cells; a killed run's last row may be cut off.
-
-    Only columns that are ``wanted`` are read, if that is given.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    if not path.is_file():
-        return []
-    with path.open("rb") as file:
-        head = file.readline()
-        if last is not None and (start := path.stat().st_size - last * LONGEST_ROW) > len(head):
-            file.seek(start)
-            file.readline()  # what is left of a row
-        lines = deque((line.decode() for line in file if line.endswith(b"\n")), maxlen=last)
-    names, *rows = csv.reader([head.decode(), *lines])
-    if any(len(row) > len(names) for row in rows):
-        raise ValueError(f"{path} has rows that are longer than its header")
-    kept = [wanted is None or wanted(name) for name in names]
-    cells = (compress(zip(names, row, strict=False), kept) for row in rows if row)
-    return [{name: float(value) for name, value in row if value} for row in cells]

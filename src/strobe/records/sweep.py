@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
-from strobe.errors import DataError
+from strobe.errors import DataError, disk_errors
 from strobe.records.files import write_summary
 
 NAME = "sweep.json"
@@ -75,13 +75,9 @@ class Sweep:
 
     def save(self, folder: Path) -> None:
         """Write the record, whole or not at all; raises a DataError if the file system refuses it."""
-        try:
+        remedy = f"make room or check its permissions, and resume with hydra.sweep.dir={folder}"
+        with disk_errors(lambda why: f"{folder / NAME} could not be written ({why}); {remedy}"):
             write_summary(folder / NAME, {"schema": SCHEMA, **asdict(self)})
-        except OSError as error:
-            raise DataError(
-                f"{folder / NAME} could not be written ({error.strerror or error}); make room or check its "
-                f"permissions, and resume with hydra.sweep.dir={folder}"
-            ) from error
 
 
 def read_sweep(folder: Path) -> Sweep | None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from strobe.present.format import counted, cut, duration, figure, percent
+from strobe.present.format import counted, cut, duration, figure, here, percent
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
 from strobe.present.parts import Tile
@@ -43,9 +43,8 @@ def write_report(run_dir: Path, record: Record | None = None) -> Path:
     """
     record = record or load_record(run_dir)
     write_run_page(run_dir, record)
-    path = run_dir.absolute()
-    name = str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)  # as one would type it
-    text = render(record, steps_of(run_dir), operators_of(run_dir), name=name, files=files_of(run_dir))
+    name, files = here(run_dir.absolute()), files_of(run_dir)
+    text = render(record, steps_of(run_dir), operators_of(run_dir), name=name, files=files)
     return write_whole(run_dir / NAME, text)
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strobe.overrides import key_of
-from strobe.present.format import counted, duration, size
+from strobe.present.format import counted, duration, here, size
 from strobe.present.format import rate as whole
 from strobe.records.run import CONFIG, Record, rate_of, read_yaml
 from strobe.report import wording
@@ -38,8 +38,8 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
         console.print(Text(said))
     _print_verdict(record, console, min(console.width, _READABLE))
     console.print(table)
-    path, report = _pasteable(run_dir), run_dir / "report.html"
-    lines = {"report": _pasteable(report)} if report.is_file() else {"run": path}
+    path, report = shlex.quote(here(run_dir)), run_dir / "report.html"
+    lines = {"report": shlex.quote(here(report))} if report.is_file() else {"run": path}
     if traces := len(summary["traces"]):
         lines["traces"] = f"{traces}; to look at them: strobe view {path} --perfetto"
     if taken := record.number("bytes"):
@@ -78,11 +78,6 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
             console.print(Text(remedy), width=width)
     if first or trust or findings:
         console.print()
-
-
-def _pasteable(path: Path) -> str:
-    """The path relative to here, quoted for the shell."""
-    return shlex.quote(str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path))
 
 
 def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from strobe.callbacks.tracefile import TraceError
 from strobe.diagnose.traced import places, traced_record
-from strobe.errors import DataError
+from strobe.errors import DataError, disk_errors
 from strobe.present.format import counted, duration, percent
 from strobe.present.page import render, write_whole
 from strobe.present.parts import Cards, Command, Paragraph, Part, Section, Text, Tile, note
@@ -40,10 +40,8 @@ def write_trace_page(out: Path, traces: Sequence[Path], baseline: Sequence[Path]
     except TraceError as error:
         raise DataError(str(error)) from None
     name = f"{traces[0].name} and {len(traces) - 1} more" if len(traces) > 1 else traces[0].name
-    try:
+    with disk_errors(lambda why: f"{out} cannot be written ({why}); give another file with --out"):
         return write_whole(out, trace_page(ranks, before, name, traces))
-    except OSError as error:
-        raise DataError(f"{out} cannot be written ({error.strerror}); give another file with --out") from None
 
 
 def write_run_page(run_dir: Path, record: Record) -> Path | None:

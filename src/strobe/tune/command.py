@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strobe.errors import ConfigError, DataError
+from strobe.errors import ConfigError, disk_errors
 from strobe.present.terminal import console as output
 from strobe.present.terminal import say
 from strobe.probe.risks import agree
@@ -101,14 +101,11 @@ def _write_patch(path: Path, tuning: Tuning, page: Path, console: "Console") -> 
     found = writing.edits(tuning.recommended, writing.made(tuning))
     told, left_out = writing.patch(found)
     say(console, *left_out)
-    try:
+    with disk_errors(lambda why: f"--patch {path} cannot be written ({why}); {page} has what to write"):
         if told:
             path.write_text(told, encoding="utf-8")
         else:
             path.unlink(missing_ok=True)
-    except OSError as error:
-        why = f"--patch {path} cannot be written ({error.strerror or error})"
-        raise DataError(f"{why}; {page} has what to write") from error
     say(console, writing.applying(path, found) if told else f"There is nothing to patch: {path} was not written.")
 
 

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.errors import DataError
+from strobe.errors import DataError, disk_errors
 from strobe.overrides import key_of, split
 from strobe.present import parts as kit
 from strobe.present.format import duration, interval
@@ -37,12 +37,10 @@ def write_page(tuning: Tuning) -> Path:
         DataError: it cannot be written.
     """
     path, first = tuning.folder / PAGE, Record({})
-    try:
-        with contextlib.suppress(DataError, IndexError):  # of a run that was removed, or before the first
-            first = load_record(tuning.folder / tuning.probes[0]["directory"])
+    with contextlib.suppress(DataError, IndexError):  # of a run that was removed, or before the first
+        first = load_record(tuning.folder / tuning.probes[0]["directory"])
+    with disk_errors(lambda why: f"{path} cannot be written ({why}); {RECORD} holds all of it"):
         return write_whole(path, render(tuning, first))
-    except OSError as error:
-        raise DataError(f"{path} cannot be written ({error.strerror or error}); {RECORD} holds all of it") from error
 
 
 def render(tuning: Tuning, first: Record) -> str:

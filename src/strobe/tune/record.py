@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose.foreign import argument
-from strobe.errors import DataError
+from strobe.errors import DataError, disk_errors
 from strobe.measure.statistics import PROMISING, Interval
 from strobe.overrides import applied, key_of, split
 from strobe.records.files import write_summary
@@ -179,11 +179,9 @@ class Tuning:
         found = {name: getattr(self, name) for name in KEPT}
         lists = {"looks": self.probes, "sides": self.sides, "trials": self.trials}
         path = self.folder / NAME
-        try:
+        remedy = "make room, and the same command goes on from what it holds"
+        with disk_errors(lambda why: f"{path} cannot be written ({why}); {remedy}"):
             write_summary(path, {"schema": SCHEMA, **self.header, **found, **lists})
-        except OSError as error:
-            why = f"{path} cannot be written ({error.strerror or error})"
-            raise DataError(f"{why}; make room, and the same command goes on from what it holds") from error
 
 
 def begin(

@@ -28,9 +28,10 @@ BASE = (
     "trainer.limit_val_batches=2 trainer.check_val_every_n_epoch=10 trainer.num_sanity_val_steps=0 "
     "trainer.enable_progress_bar=false profiler=none test=false ceilings_seconds=1.5"
 )
+BATCH = "data.batch_size"
 PHOTOS = "data=cifar10 data.verify=false data.batch_size=512"  # 3 x 32 x 32, in memory
 TILES = "data=sample data.batch_size=32"  # 3 of 13 bands, 64 x 64, a file each
-FULL = "data.batch_size=1024"  # so large that an epoch would hold too few of the next size
+FULL = f"{BATCH}=1024"  # so large that an epoch would hold too few of the next size
 PLAIN = "data.augment=false"
 SGD = "model.optimizer=sgd model.momentum=0"
 SLOW_DISK = f"loader=tifffile loader._target_={FAULTS}.SlowDisk +loader.seconds"
@@ -44,8 +45,8 @@ UNEVEN_DISK = f"loader=tifffile loader._target_={FAULTS}.UnevenDisk +loader.seco
 SMALL_PHOTOS = f"data=image_folder data._target_={FAULTS}.SmallPhotos data.root=. data.size=224"
 HOARDING = f"loader=tifffile loader._target_={FAULTS}.HoardingTiles"
 ENLARGING = f"model._target_={FAULTS}.EnlargingClassifier"
-TINY = "data.batch_size=8"
-RESNET18 = f"+model.small=false data.batch_size=128 {SGD}"  # in a class of faults
+TINY = f"{BATCH}=8"
+RESNET18 = f"+model.small=false {BATCH}=128 {SGD}"  # in a class of faults
 TRANSFORM = f"loader._target_={FAULTS}"
 ADDED = "+callbacks.added._target_"
 HALVES = ("developed", "held_out", "fresh", "unseen", "stored")
@@ -125,7 +126,7 @@ def developed(cores: int) -> Rows:
             "strong",
             f"{slow}=0.002 {SMALL} {CLEAN} engine.num_workers={2 * cores} {AT_ONCE}=6",
         ),
-        ("small-batch", "small_batch", "strong", f"{quick} data.batch_size=16"),
+        ("small-batch", "small_batch", "strong", f"{quick} {BATCH}=16"),
         ("slow-optimizer", "optimizer", "strong", f"{photos} {WIDE} {FULL}"),
         ("slow-callback", "callback", "strong", f"{quick} {SLOW_CALLBACK}=0.04"),
         ("slow-logger", "logging", "strong", f"{quick} {SLOW_LOGGER}=0.03"),
@@ -140,16 +141,16 @@ def developed(cores: int) -> Rows:
         ("waiting-update-tiny", "optimizer", "strong", f"{photos} {UPDATE} {TINY}"),
         ("waiting-hook-tiny", "callback", "strong", f"{photos} {HOOK} {TINY}"),
         ("busy-callback-tiny", "callback", "strong", f"{photos} {SMALL} {TINY} {BUSY_CALLBACK}=0.1"),
-        ("busy-callback-resnet18", "callback", "strong", f"{photos} data.batch_size=16 {BUSY_CALLBACK}=0.2"),
-        ("slow-callback-resnet18", "callback", "strong", f"{photos} data.batch_size=16 {SLOW_CALLBACK}=0.4"),
+        ("busy-callback-resnet18", "callback", "strong", f"{photos} {BATCH}=16 {BUSY_CALLBACK}=0.2"),
+        ("slow-callback-resnet18", "callback", "strong", f"{photos} {BATCH}=16 {SLOW_CALLBACK}=0.4"),
         ("uneven-disk", "uneven_steps", "mild", f"{tiles} {UNEVEN_DISK}=0.4 {SMALL}"),
         ("leak", "slowing_down", "strong", f"{photos} {LEAKING} {TINY}"),
-        ("slow-disk-resnet18", "loader", "strong", f"{tiles} data.batch_size=8 {SLOW_DISK}=0.02"),
+        ("slow-disk-resnet18", "loader", "strong", f"{tiles} {BATCH}=8 {SLOW_DISK}=0.02"),
         ("hoarding-workers", "growing_memory", "strong", f"{tiles} {SMALL} {HOARDING} engine.num_workers=1"),
-        ("upsampled-photos", "upsampled", "strong", f"{CLEAN} {SMALL_PHOTOS} {SMALL} data.batch_size=32"),
-        ("upsampled-photos-resnet18", "upsampled", "strong", f"{CLEAN} {SMALL_PHOTOS} data.batch_size=8"),
-        ("upsampled-in-network", "upsampled", "strong", f"{photos} {ENLARGING} data.batch_size=256"),
-        ("tiny-batch", "small_batch", "strong", f"{photos} {SMALL} data.batch_size=2"),
+        ("upsampled-photos", "upsampled", "strong", f"{CLEAN} {SMALL_PHOTOS} {SMALL} {BATCH}=32"),
+        ("upsampled-photos-resnet18", "upsampled", "strong", f"{CLEAN} {SMALL_PHOTOS} {BATCH}=8"),
+        ("upsampled-in-network", "upsampled", "strong", f"{photos} {ENLARGING} {BATCH}=256"),
+        ("tiny-batch", "small_batch", "strong", f"{photos} {SMALL} {BATCH}=2"),
         ("busy-thread", "background_thread", "strong", f"{photos} {SMALL} {ADDED}={PYTHON}.BusyThread"),
         ("python-loop", "single_thread", "strong", f"{photos} model._target_={PYTHON}.LoopingClassifier"),
         ("littering", "garbage_collection", "strong", f"{photos} model._target_={PYTHON}.LitteringClassifier"),
@@ -157,7 +158,7 @@ def developed(cores: int) -> Rows:
         ("control-photos", "", "", f"{photos} {SMALL}"),
         ("control-large-batch", "", "", f"{photos} {SMALL} {FULL} {PLAIN}"),
         ("control-accumulation", "", "", f"{photos} {SMALL} trainer.accumulate_grad_batches=4"),
-        ("control-resnet18-photos", "", "", f"{photos} data.batch_size=64"),
+        ("control-resnet18-photos", "", "", f"{photos} {BATCH}=64"),
         ("control-resnet18-tiles", "", "", f"{tiles} engine.num_workers=1 loader=tifffile"),
     )
 
@@ -165,9 +166,9 @@ def developed(cores: int) -> Rows:
 def held_out(cores: int) -> Rows:
     """The part kept aside: each fault in one strength and one size, most causes in two."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
-    batch = f"data.batch_size=128 {SGD}"  # at which resnet18 itself loses next to nothing
+    batch = f"{BATCH}=128 {SGD}"  # at which resnet18 itself loses next to nothing
     small, large, saved = f"{photos} {SMALL}", f"{photos} {batch}", f"{PHOTOS} {batch}"
-    few = f"{tiles} {SGD} data.batch_size=16"
+    few = f"{tiles} {SGD} {BATCH}=16"
     return (
         ("augmentation", "loader", "strong", f"{small} {PLAIN} {TRANSFORM}.PythonAugmentation +loader.rounds=4"),
         ("augmentation-resnet18", "loader", "mild", f"{large} {TRANSFORM}.PythonAugmentation +loader.rounds=10"),
@@ -195,8 +196,8 @@ def held_out(cores: int) -> Rows:
         ("logging-each-step-resnet18", "logging", "strong", f"{large} {SLOW_LOGGER}=0.35"),
         ("often-validated", "validation", "mild", f"{small} {VALIDATED}=3"),
         ("often-validated-resnet18", "validation", "strong", f"{large} {VALIDATED}=2 trainer.limit_val_batches=16"),
-        ("medium-batch", "small_batch", "mild", f"{small} data.batch_size=64"),
-        ("small-batch-resnet18", "small_batch", "strong", f"{photos} data.batch_size=8 {SGD}"),
+        ("medium-batch", "small_batch", "mild", f"{small} {BATCH}=64"),
+        ("small-batch-resnet18", "small_batch", "strong", f"{photos} {BATCH}=8 {SGD}"),
         ("lazy-penalty", "uneven_steps", "mild", f"{photos} {PENALTY} +model.seconds=0.15"),
         ("leak-resnet18", "slowing_down", "strong", f"{photos} {LEAKING} {RESNET18} +model.seconds=0.02"),
         ("too-few-threads-resnet18", "threads", "mild", f"{large} threads=1"),
@@ -216,19 +217,19 @@ def held_out(cores: int) -> Rows:
         ("neighbour", "shared_machine", "mild", small),
         ("neighbours-resnet18", "shared_machine", "strong", large),
         ("control-resnet18-sgd", "", "", large),
-        ("control-resnet18-clipped", "", "", f"{photos} data.batch_size=128 trainer.gradient_clip_val=1"),
+        ("control-resnet18-clipped", "", "", f"{photos} {BATCH}=128 trainer.gradient_clip_val=1"),
         ("control-saved-seldom", "", "", f"{PHOTOS} {SMALL} checkpoint.every_n_epochs=10"),
         ("control-workers", "", "", f"{small} {FULL} engine.num_workers=1"),
         ("control-monitors", "", "", f"{small} logger=csv {ADDED}=lightning.pytorch.callbacks.LearningRateMonitor"),
-        ("control-validated-seldom", "", "", f"{photos} data.batch_size=64 {VALIDATED}=50"),
-        ("control-tiles", "", "", f"{tiles} data.batch_size=64 loader=packed engine=resident"),
+        ("control-validated-seldom", "", "", f"{photos} {BATCH}=64 {VALIDATED}=50"),
+        ("control-tiles", "", "", f"{tiles} {BATCH}=64 loader=packed engine=resident"),
     )
 
 
 def fresh(cores: int) -> Rows:
     """The part that nobody who wrote rules had seen; where two causes are honest answers, either is right."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
-    small, large, short = f"{photos} {SMALL}", f"{photos} data.batch_size=128 {SGD}", "trainer.limit_train_batches"
+    small, large, short = f"{photos} {SMALL}", f"{photos} {BATCH}=128 {SGD}", "trainer.limit_train_batches"
     kind, resnet18 = f"model._target_={HABITS}", f"{photos} {RESNET18} model._target_={HABITS}"
     added = f"{large} {ADDED}={HABITS}"
     camera = f"{CLEAN} data=image_folder data._target_={HABITS}.LargePhotos data.root=. data.size=96 {SGD}"
@@ -243,7 +244,7 @@ def fresh(cores: int) -> Rows:
         ("collected-each-step-resnet18", "callback garbage_collection", "strong", f"{added}.Collecting"),
         ("plotted-losses-resnet18", "logging", "mild", f"{large} {plotted}"),
         ("npz-files", "loader", "strong", f"{tiles} {SMALL} {npz}"),
-        ("large-photos-resnet18", "loader", "strong", f"{camera} data.batch_size=16"),
+        ("large-photos-resnet18", "loader", "strong", f"{camera} {BATCH}=16"),
         ("weighted-order", "loader uneven_steps", "mild", f"{small} engine._target_={HABITS}.WeightedEngine {short}=5"),
         ("reloaded-workers", "workers_restart", "strong", f"{reloaded} trainer.reload_dataloaders_every_n_epochs=1"),
         ("similarity-by-pair-resnet18", "single_thread small_operations", "mild", f"{resnet18}.SimilarityClassifier"),
@@ -253,7 +254,7 @@ def fresh(cores: int) -> Rows:
         ("bootstrapped-validation", "validation", "strong", f"{photos} {kind}.BootstrapClassifier {once}=1"),
         ("weights-each-epoch-resnet18", "between", "mild", f"{added}.WeightFiles {short}=2"),
         ("history-thread-resnet18", "background_thread", "strong", f"{added}.HistoryThread"),
-        ("accumulated-small-batches", "small_batch", "strong", f"{small} data.batch_size=16 {summed}=32"),
+        ("accumulated-small-batches", "small_batch", "strong", f"{small} {BATCH}=16 {summed}=32"),
         ("polled-program", "stalled", "strong", f"{photos} {kind}.PollingClassifier"),
         ("control-packed-resnet18", "", "", f"{tiles} {SGD} loader=packed"),
         ("control-accumulated-resnet18", "", "", f"{large} {summed}=4"),
@@ -265,7 +266,7 @@ def fresh(cores: int) -> Rows:
 def unseen(cores: int) -> Rows:
     """The part of public reports; each injected cell says what undoes its fault."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES} loader=tifffile"
-    small, large = f"{photos} {SMALL}", f"{photos} data.batch_size=128 {SGD}"
+    small, large = f"{photos} {SMALL}", f"{photos} {BATCH}=128 {SGD}"
     kind, resnet18 = f"{photos} model._target_={MISTAKES}", f"{photos} {RESNET18} model._target_={MISTAKES}"
     loader, added = f"loader._target_={MISTAKES}", f"{ADDED}={MISTAKES}"
     saved, each = f"{ADDED}=lightning.pytorch.callbacks.ModelCheckpoint", "logger=csv trainer.log_every_n_steps=1"
@@ -273,16 +274,10 @@ def unseen(cores: int) -> Rows:
     stopping = f"{ADDED}=lightning.pytorch.callbacks.EarlyStopping +callbacks.added.monitor=train/step_loss"
     array, file, gone, kept = "loader=memory", "loader=tifffile", "~callbacks.added", "engine.persistent_workers=true"
     return (
-        ("pixels-as-text", "loader", "strong", f"{small} {loader}.TextPhotos data.batch_size=128", array),
+        ("pixels-as-text", "loader", "strong", f"{small} {loader}.TextPhotos {BATCH}=128", array),
         ("zip-opened-each-time", "loader", "strong", f"{tiles} {SMALL} {loader}.ZippedTiles", file),
         ("listed-collate", "loader", "strong", f"{small} {loader}.ListedPhotos", array),
-        (
-            "packed-shards",
-            "uneven_steps loader",
-            "strong",
-            f"{small} {loader}.ShardedPhotos data.batch_size=128",
-            array,
-        ),
+        ("packed-shards", "uneven_steps loader", "strong", f"{small} {loader}.ShardedPhotos {BATCH}=128", array),
         (
             "spawned-workers",
             "workers_restart",
@@ -297,32 +292,20 @@ def unseen(cores: int) -> Rows:
             f"{large} {added}.SpectralNorms +callbacks.added.every=2",
             gone,
         ),
-        (
-            "statistics-logged-resnet18",
-            "callback logging",
-            "mild",
-            f"{resnet18}.StatisticsClassifier {each}",
-            SMALL,
-        ),
+        ("statistics-logged-resnet18", "callback logging", "mild", f"{resnet18}.StatisticsClassifier {each}", SMALL),
         (
             "image-losses-logged",
             "logging single_thread",
             "strong",
-            f"{kind}.ImageLossesClassifier {each} data.batch_size=128",
+            f"{kind}.ImageLossesClassifier {each} {BATCH}=128",
             SMALL,
         ),
-        (
-            "adam-by-hand-resnet18",
-            "optimizer",
-            "mild",
-            f"{resnet18}.HandWrittenAdamClassifier data.batch_size=64",
-            SMALL,
-        ),
+        ("adam-by-hand-resnet18", "optimizer", "mild", f"{resnet18}.HandWrittenAdamClassifier {BATCH}=64", SMALL),
         (
             "own-checkpoints-resnet18",
             "checkpoint",
             "strong",
-            f"{PHOTOS} data.batch_size=64 checkpoint.save=none {saved} +callbacks.added.every_n_train_steps=1",
+            f"{PHOTOS} {BATCH}=64 checkpoint.save=none {saved} +callbacks.added.every_n_train_steps=1",
             gone,
         ),
         (
@@ -343,37 +326,26 @@ def unseen(cores: int) -> Rows:
             "cell-by-cell",
             "small_batch small_operations single_thread",
             "strong",
-            f"{kind}.CellByCellClassifier data.batch_size=16",
-            "data.batch_size=512",
+            f"{kind}.CellByCellClassifier {BATCH}=16",
+            f"{BATCH}=512",
         ),
         ("matched-by-image", "single_thread", "strong", f"{kind}.MatchingClassifier", SMALL),
         ("simulator-in-step", "stalled", "strong", f"{kind}.SimulatorClassifier", SMALL),
         ("plotted-by-thread", "background_thread", "strong", f"{small} {added}.PlotThread", gone),
-        ("double-weights-resnet18", "precision", "strong", f"{resnet18}.DoubleClassifier data.batch_size=64", SMALL),
+        ("double-weights-resnet18", "precision", "strong", f"{resnet18}.DoubleClassifier {BATCH}=64", SMALL),
         ("one-thread-resnet18", "threads", "mild", f"{resnet18}.OneThreadClassifier", SMALL),
-        (
-            "enlarged-tiles-resnet18",
-            "upsampled",
-            "strong",
-            f"{tiles} {SGD} {loader}.EnlargedTiles data.batch_size=16",
-            file,
-        ),
+        ("enlarged-tiles-resnet18", "upsampled", "strong", f"{tiles} {SGD} {loader}.EnlargedTiles {BATCH}=16", file),
         ("endless-bank", "slowing_down", "strong", f"{kind}.BankClassifier", SMALL),
-        (
-            "control-momentum-resnet18",
-            "",
-            "",
-            f"{photos} data.batch_size=256 model.optimizer=sgd model.label_smoothing=0.1",
-        ),
+        ("control-momentum-resnet18", "", "", f"{photos} {BATCH}=256 model.optimizer=sgd model.label_smoothing=0.1"),
         ("control-early-stopping", "", "", f"{small} {stopping} +callbacks.added.patience=1000"),
-        ("control-photos-as-stored-resnet18", "", "", f"{CLEAN} {SMALL_PHOTOS} data.size=64 data.batch_size=64 {SGD}"),
+        ("control-photos-as-stored-resnet18", "", "", f"{CLEAN} {SMALL_PHOTOS} data.size=64 {BATCH}=64 {SGD}"),
         ("control-monitor-thread", "", "", f"{small} {added}.MonitorThread"),
     )
 
 
 def stored() -> Rows:
     """The part whose tiles lie in storage, behind ``LINES``."""
-    tiles, ahead = f"{CLEAN} data=eurosat loader=native data.batch_size=32", "engine=litdata engine.num_workers=4"
+    tiles, ahead = f"{CLEAN} data=eurosat loader=native {BATCH}=32", "engine=litdata engine.num_workers=4"
     small, large, alone = f"{tiles} {SMALL}", f"{tiles} {SGD} {ahead}", "engine=torch engine.num_workers=0"
     return (
         ("latency-20", "storage_latency", "strong", f"{small} {alone}"),

@@ -46,21 +46,16 @@ class SlowCallback(Callback):
         self._steps = 0
 
     def on_train_batch_end(self, *_: Any) -> None:
-        """Wait, or compute."""
         self._steps += 1
         if self._steps % self.every == 0:
             (compute if self.busy else time.sleep)(self.seconds)
 
 
 class WeightHistograms(Callback):
-    """Counts the values of all weights in each step, so many ``times``."""
-
-    def __init__(self, *, times: int = 1) -> None:
-        self.times = times
+    """Counts the values of all weights in each step."""
 
     def on_train_batch_end(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
-        """Count them."""
-        for weights in list(pl_module.parameters()) * self.times:
+        for weights in pl_module.parameters():
             torch.histc(weights.detach(), bins=64)
 
 
@@ -72,7 +67,6 @@ class SlowLogger(CSVLogger):
         self.seconds = seconds
 
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
-        """Wait, and log."""
         time.sleep(self.seconds)
         super().log_metrics(metrics, step)
 
@@ -85,7 +79,6 @@ class SlowDisk(TifffileLoader):
         self.seconds = seconds
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
-        """Wait, and read."""
         time.sleep(self.seconds)
         return super().read(path, source)
 
@@ -94,7 +87,6 @@ class UnevenDisk(SlowDisk):
     """Waits for one file in a hundred: for one batch in a few, as a storage that stalls now and then."""
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
-        """Wait if it is one of those, and read."""
         if zlib.crc32(path.encode()) % 100:
             return TifffileLoader.read(self, path, source)
         return super().read(path, source)
@@ -109,7 +101,6 @@ class SmallPhotos(ImageFolder):
         super().__init__(root=f"{root}/data/photos{self.side}", **common)
 
     def prepare_data(self) -> None:
-        """Make the photos, unless they are there."""
         root, random = Path(self.root), np.random.default_rng(0)
         for number in range(0 if root.exists() else self.classes_made * self.each):
             folder = root / f"class{number % self.classes_made}"
@@ -122,7 +113,6 @@ class HoardingTiles(TifffileLoader):
     """Keeps half a megabyte of each file that it reads, as a cache without a bound does."""
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
-        """Read, and keep."""
         self.kept = [*getattr(self, "kept", []), np.ones(1 << 16)]
         return super().read(path, source)
 
@@ -131,7 +121,6 @@ class LockedDisk(SlowDisk):
     """Waits while it holds a lock that all loader processes share: more of them read no faster."""
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
-        """Wait for the others, and read."""
         with Path(__file__).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             return super().read(path, source)
@@ -145,7 +134,6 @@ class SlowTransform(MemoryLoader):
         self.seconds = seconds
 
     def scaled(self, pixels: Tensor, full_scale: float, images: int = 1) -> Tensor:
-        """Wait, and scale."""
         for _ in range(images):
             time.sleep(self.seconds)
         return super().scaled(pixels, full_scale, images)
@@ -155,7 +143,6 @@ class PacedStream(SlowTransform):
     """A stream that gives one batch in so many seconds, however large it is."""
 
     def scaled(self, pixels: Tensor, full_scale: float, images: int = 1) -> Tensor:
-        """Wait once a batch, and scale."""
         return super().scaled(pixels, full_scale, 1)
 
 
@@ -186,7 +173,6 @@ class WideNetwork(SmallNetwork):
         self.table = nn.Parameter(torch.zeros(1 << 23))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits."""
         return super().forward(images) + self.table.mean()
 
 
@@ -200,7 +186,6 @@ class ManyTensorsNetwork(SmallNetwork):
         self.gains = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in range(self.tensors))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits."""
         return super().forward(images) * torch.cat(list(self.gains)).mean()
 
 
@@ -214,7 +199,6 @@ class PooledNetwork(SmallNetwork):
     """Pooling besides, which takes twice as long on a CPU channels first as channels last."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits."""
         features = self.conv1(images)
         for _ in range(POOLS):
             features = functional.max_pool2d(features, kernel_size=3, stride=1, padding=1)
@@ -251,7 +235,6 @@ class EnlargingClassifier(SmallClassifier):
     """One that enlarges its images four times, as for weights of a network that was trained on larger ones."""
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits."""
         return super().forward(functional.interpolate(images, scale_factor=4))
 
 
@@ -279,16 +262,13 @@ class WaitingClassifier(SmallClassifier):
     place = "step"
 
     def training_step(self, *given: Any) -> Any:
-        """Wait, and train."""
         self._wait("step")
         return super().training_step(*given)
 
     def on_before_optimizer_step(self, *_: Any) -> None:
-        """Wait before the update."""
         self._wait("hook")
 
     def optimizer_step(self, *given: Any, **named: Any) -> None:
-        """Update, and wait."""
         super().optimizer_step(*given, **named)
         self._wait("update")
 
@@ -318,11 +298,9 @@ class LockedClassifier(SmallClassifier):
         threading.Thread(target=self._hold, daemon=True).start()
 
     def on_train_end(self) -> None:
-        """End it."""
         self.ended.set()
 
     def training_step(self, *given: Any) -> Any:
-        """Train with the lock."""
         with self.lock:
             return super().training_step(*given)
 
@@ -336,7 +314,6 @@ class MetricLoopClassifier(SmallClassifier):
     """One that counts its labels in Python, image by image, so many ``times``."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        """Count, and train."""
         labels, self.counts = batch[1].tolist(), getattr(self, "counts", dict[int, int]())
         for _ in range(self.times):
             for label in labels:
@@ -348,7 +325,6 @@ class GradientNormsClassifier(SmallClassifier):
     """One that asks for the norm of each gradient before each update, so many ``times``."""
 
     def on_before_optimizer_step(self, *given: Any) -> None:
-        """Ask for each as a number."""
         for _ in range(self.times):
             self.norms = [weights.grad.norm().item() for weights in self.parameters() if weights.grad is not None]
 
@@ -357,7 +333,6 @@ class LazyPenaltyClassifier(SmallClassifier):
     """One that computes a penalty of its own in one step of 16, as some generative models do."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        """Compute it, and train."""
         self.steps = getattr(self, "steps", 0) + 1
         if self.steps % 16 == 0:
             compute(self.seconds)
@@ -370,7 +345,6 @@ class LeakingClassifier(SmallClassifier):
     seconds = 2e-4
 
     def training_step(self, *given: Any) -> Any:
-        """Go through what was kept, and train."""
         self.kept = [*getattr(self, "kept", []), 0.0]
         compute(self.seconds * len(self.kept))
         return super().training_step(*given)

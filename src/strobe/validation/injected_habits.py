@@ -35,7 +35,6 @@ class WeightAverages(Callback):
         self.every, self.kept = every, dict[str, Tensor]()
 
     def on_train_batch_end(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
-        """Make them, one tensor after the other."""
         for decay in (0.9, 0.99, 0.999) if trainer.global_step % self.every == 0 else ():
             for name, weights in pl_module.named_parameters():
                 key, value = f"{decay} {name}", weights.detach()
@@ -46,7 +45,6 @@ class ImageGrids(Callback):
     """Writes the batch as one picture, in one step of six."""
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Write it."""
         if trainer.global_step % 6 == 0:
             save_image(batch[0], Path(trainer.default_root_dir, "grid.png"), nrow=32, normalize=True)
 
@@ -55,7 +53,6 @@ class Collecting(Callback):
     """Collects garbage after each step, lest memory run out."""
 
     def on_train_batch_end(self, *_: Any) -> None:
-        """Collect."""
         gc.collect()
 
 
@@ -63,7 +60,6 @@ class WeightFiles(Callback):
     """Saves the weights twice at the end of each epoch, without Lightning's checkpoints."""
 
     def on_train_epoch_end(self, trainer: Any, pl_module: nn.Module) -> None:
-        """Save them."""
         for name in ("last.pt", "best.pt"):
             torch.save(pl_module.state_dict(), Path(trainer.default_root_dir, name))
 
@@ -81,7 +77,6 @@ class PlottingLogger(CSVLogger):
     """Draws the latest losses anew whenever one is logged."""
 
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
-        """Log, and draw."""
         super().log_metrics(metrics, step)
         if "train/step_loss" in metrics:
             self.losses = [*getattr(self, "losses", [])[-200:], float(metrics["train/step_loss"])]
@@ -95,14 +90,12 @@ class NpzTiles(TifffileLoader):
     """Reads compressed .npz files, which are made beside the tiles on first use."""
 
     def dataset(self, source: TileSource) -> LoadedData:
-        """Make those that are not there."""
         for file in map(Path, source.paths):
             if not file.with_suffix(".npz").exists():
                 np.savez_compressed(file.with_suffix(".npz"), tile=tifffile.imread(file))
         return super().dataset(source)
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
-        """Open the file, and unpack it."""
         with np.load(Path(path).with_suffix(".npz")) as content:
             return select_bands(content["tile"], source)
 
@@ -119,7 +112,6 @@ class WeightedOrder(EpochSampler):
     labels: Tensor  # (N,) int64
 
     def order(self) -> NDArray[np.int64]:
-        """Drawn anew (``size``,)."""
         weights = np.array([1 / int((self.labels == label).sum()) for label in self.labels])
         random = np.random.default_rng([self.seed, self.epoch])
         return random.choice(self.size, self.size, p=weights / weights.sum())
@@ -140,7 +132,6 @@ class HandClippedClassifier(SmallClassifier):
     """One that looks for NaN in each gradient, and clips each unit's by the norm of its weights."""
 
     def on_after_backward(self) -> None:
-        """Look, and clip."""
         for weights in self.parameters():
             if weights.grad is None or torch.isnan(weights.grad).any() or torch.isnan(weights).any():
                 continue
@@ -191,7 +182,6 @@ class BootstrapClassifier(SmallClassifier):
     """One that bootstraps an interval of its accuracy after each validation."""
 
     def on_validation_epoch_end(self) -> None:
-        """Draw again and again."""
         right, random = np.arange(1024) < 300, np.random.default_rng(0)
         self.interval = np.quantile([random.choice(right, len(right)).mean() for _ in range(50_000)], (0.025, 0.975))
 
@@ -208,7 +198,6 @@ class Orthogonal(torch.optim.SGD):
     """Makes each update nearly orthogonal by the iteration of Newton and Schulz, as Muon does."""
 
     def step(self, closure: Any = None) -> Any:
-        """Update."""
         loss = closure() if closure else None
         for weights in self.param_groups[0]["params"]:
             if weights.ndim > 1 and weights.grad is not None:
@@ -225,5 +214,4 @@ class OrthogonalClassifier(SmallClassifier):
     """One that is updated so."""
 
     def configure_optimizers(self) -> Any:
-        """The optimizer."""
         return Orthogonal(self.parameters(), lr=0.01)

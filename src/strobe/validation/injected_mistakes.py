@@ -38,7 +38,6 @@ class TextPhotos(MemoryLoader):
     kept = 1024  # of a split
 
     def dataset(self, source: ArraySource) -> LoadedData:
-        """Write the strings."""
         return TextData(self, ArraySource(source.images, source.targets, source.indices[: self.kept]))
 
 
@@ -63,7 +62,6 @@ class ZippedTiles(TifffileLoader):
     """
 
     def dataset(self, source: TileSource) -> LoadedData:
-        """Write it if it is not there."""
         first = Path(source.paths[0])
         self.archive = first.parents[1] / "tiles.zip"
         if not self.archive.exists():
@@ -75,7 +73,6 @@ class ZippedTiles(TifffileLoader):
         return super().dataset(source)
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
-        """Open it, and unpack one tile."""
         with zipfile.ZipFile(self.archive) as archive:
             content = archive.read("/".join(Path(path).parts[-2:]))
         return select_bands(tifffile.imread(io.BytesIO(content), maxworkers=1), source)
@@ -85,7 +82,6 @@ class EnlargedTiles(TifffileLoader):
     """Doubles the sides of each tile, as a transform does that was written for larger photos."""
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
-        """Read, and double."""
         return super().read(path, source).repeat(2, axis=1).repeat(2, axis=2)
 
 
@@ -93,7 +89,6 @@ class ListedPhotos(MemoryLoader):
     """Makes a batch of a list of arrays, of which torch warns that it is slow (huggingface/transformers#19822)."""
 
     def dataset(self, source: ArraySource) -> LoadedData:
-        """One photo at a time."""
         return ListedData(self, source)
 
 
@@ -102,7 +97,6 @@ class ListedData(ArrayData):
 
     @staticmethod
     def collate(items: Any) -> Batch:
-        """Pixels and labels."""
         return torch.tensor([pixels.numpy() for pixels, _ in items]), torch.tensor([int(label) for _, label in items])
 
 
@@ -110,7 +104,6 @@ class ShardedPhotos(MemoryLoader):
     """Has photos in shards of floats, each unpacked when its predecessor is used up."""
 
     def dataset(self, source: ArraySource) -> LoadedData:
-        """Pack one, which stands for all."""
         return ShardedData(self, source, shard(source.images[0].numel()))
 
 
@@ -142,7 +135,6 @@ class SpectralNorms(Callback):
         self.every = every
 
     def on_train_batch_end(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
-        """Ask."""
         if trainer.global_step % self.every == 0:
             matrices = [weights.detach().flatten(1) for weights in pl_module.parameters() if weights.ndim > 1]
             self.norms = [float(torch.linalg.svdvals(matrix)[0]) for matrix in matrices]
@@ -171,7 +163,6 @@ class StatisticsClassifier(SmallClassifier):
     """One that logs statistics of all weights and gradients in each step, as pages on debugging advise."""
 
     def on_before_optimizer_step(self, *_: Any) -> None:
-        """Log them."""
         for name, weights in self.named_parameters():
             for what, values in (("weight", weights.detach()), ("gradient", weights.grad)):
                 if values is not None:
@@ -200,7 +191,6 @@ class HandWrittenAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
-        """Update."""
         with torch.enable_grad():
             loss = closure() if closure else None
         for group in self.param_groups:
@@ -221,7 +211,6 @@ class HandWrittenAdamClassifier(SmallClassifier):
     """One that is updated so."""
 
     def configure_optimizers(self) -> Any:
-        """The optimizer."""
         return HandWrittenAdam(self.parameters(), lr=1e-4)
 
 
@@ -229,11 +218,9 @@ class ClusteringClassifier(SmallClassifier):
     """One that finds pseudo-labels by k-means at the end of each epoch."""
 
     def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Keep the images."""
         self.images = batch[0]
 
     def on_train_epoch_end(self) -> None:
-        """Find them."""
         points = self.images.flatten(1).numpy()
         self.labels = kmeans2(points, points[:100], iter=100, minit="matrix")[1]
 
@@ -242,7 +229,6 @@ class ViewsClassifier(SmallClassifier):
     """One that validates on eight views of each image."""
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        """Count each of them."""
         for image in (batch[0], batch[0].flip(3)):
             for turns in range(4):
                 super().validation_step((image.rot90(turns, (2, 3)), batch[1]), batch_idx)
@@ -256,7 +242,6 @@ class CellByCellNetwork(SmallNetwork):
         self.cell = nn.LSTMCell(32, 64)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits."""
         features: Tensor = self.conv1(images).relu().flatten(2)
         state = None
         for place in features.unbind(2):
@@ -276,7 +261,6 @@ class MatchingClassifier(SmallClassifier):
     """One that matches predictions and targets of each image by SciPy (facebookresearch/detr#562)."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        """Match, and train."""
         rows = batch[0].flatten(1, 2)  # 96 predictions of 32 numbers each; the next image's are its targets
         costs = torch.cdist(rows, rows.roll(1, 0)).numpy()
         self.matched = [linear_sum_assignment(cost)[1] for cost in costs]
@@ -315,7 +299,6 @@ class OneThreadClassifier(SmallClassifier):
     """One that sets the number of threads to one, by a line that came with code for a cluster."""
 
     def setup(self, stage: str) -> None:
-        """Set it."""
         torch.set_num_threads(1)
 
 
@@ -323,7 +306,6 @@ class BankClassifier(SmallClassifier):
     """One that compares its images with all that it has seen: a memory bank without an end."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
-        """Compare, and train."""
         features = functional.normalize(functional.adaptive_avg_pool2d(batch[0], 4).flatten(1))
         self.bank = torch.cat([getattr(self, "bank", features[:0]), features])
         self.hardest = (features @ self.bank.T).max(1).values

@@ -14,7 +14,6 @@ class BusyThread(Callback):
     """Has a thread that runs Python beside training, as one that watches something without a pause."""
 
     def on_train_start(self, *_: Any) -> None:
-        """Start it."""
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watcher", daemon=True)
         self._thread.start()
@@ -24,7 +23,6 @@ class BusyThread(Callback):
             pass
 
     def on_train_end(self, *_: Any) -> None:
-        """End it."""
         self._over.set()
         self._thread.join()
 
@@ -36,7 +34,6 @@ class SlowEpochs(Callback):
         self.seconds = seconds
 
     def on_train_epoch_end(self, *_: Any) -> None:
-        """Wait."""
         time.sleep(self.seconds)
 
 
@@ -44,7 +41,6 @@ class LoopingClassifier(SmallClassifier):
     """One that goes through the images of each batch in Python, so long for each."""
 
     def training_step(self, batch: Any, *given: Any) -> Any:
-        """Go through them, and train."""
         for _ in batch[1]:
             compute(2e-4)
         return super().training_step(batch, *given)
@@ -54,7 +50,6 @@ class LitteringClassifier(SmallClassifier):
     """One that keeps many objects, and makes many more in each step, which refer to each other."""
 
     def training_step(self, *given: Any) -> Any:
-        """Make them, and train."""
         self.kept = getattr(self, "kept", None) or [[number] for number in range(400_000)]
         for _ in range(20_000):
             cycle: list[Any] = []

@@ -34,6 +34,7 @@ MANY = 100_000  # steps, in which what a training holds may grow by ``GROWTH`` o
 GROWTH, BLOCKS = 0.01, 6
 UNKNOWN = 0.5  # a width of an interval of growth, from which on it tells nothing
 FEWEST = 5_000  # steps, in fewer of which what a training still begins with looks like growth
+SLOWEST = 0.1  # seconds of a damaged image, of many on a busy machine
 KINDS = {"descriptors": "fd", "threads": "task"}  # in a process's folder of /proc
 
 
@@ -143,11 +144,11 @@ def first_builds(_: Bench, folder: Path, __: Random) -> Tried:
 def mutated(kind: str) -> Fault:
     """Damaged images through each loader: pixels or one sentence, within a time."""
 
-    def fault(_: Bench, folder: Path, rolled: Random) -> Tried:
-        tried = Tried(0)
+    def fault(bench: Bench, folder: Path, rolled: Random) -> Tried:
+        tried, each = Tried(0), soak_images.images(bench.seconds)
         for loader in soak_images.LOADERS[kind]:
-            given = kind, loader, folder / loader, rolled.randrange(1 << 30)
-            found = in_fresh_process(soak_images.read, *given, timeout=4 * PATIENCE)
+            given = (kind, loader), folder / loader, rolled.randrange(1 << 30), each
+            found = in_fresh_process(soak_images.read, *given, timeout=PATIENCE + each * SLOWEST)
             if isinstance(found, Failure):
                 tried.tries += 1
                 tried.fail("hung" if "took more than" in found.reason else "wrong word", f"{loader}: {found.reason}")

@@ -20,7 +20,7 @@ LOADERS = {
     "photos": ("native", "pil", "torchvision", "spdl"),
 }
 DATA = {"tiles": "eurosat", "photos": "image_folder"}
-MOST = 500  # images of a loader in a try
+FEWEST, MOST = 500, 6_250  # images of a loader in a try: in an hour both kinds are tried twice, with 100,000
 HEAD = 600  # bytes, in which formats say most of what a reader relies on
 
 
@@ -39,15 +39,23 @@ def damaged(content: bytes, rolled: Random) -> bytes:
     return bytes(changed)
 
 
-def read(pipe: Connection, kind: str, loader: str, folder: Path, seed: int) -> None:
-    """The body of a process: damage one image after the other, read it, and send how many, and what else came."""
-    rolled = Random(seed)
+def images(seconds: float) -> int:
+    """How many of each loader a try has in a campaign of so many seconds."""
+    return max(FEWEST, min(MOST, round(MOST * seconds / 3600)))
+
+
+def read(pipe: Connection, by: tuple[str, str], folder: Path, seed: int, count: int) -> None:
+    """The body of a process: damage one image after the other, read it, and send how many, and what else came.
+
+    ``by``: the images' kind, and a loader.
+    """
+    (kind, loader), rolled = by, Random(seed)
     print_into(folder.with_suffix(".txt"))
     root = generate(folder, tiles_per_class=4, seed=1) if kind == "tiles" else photos(folder, rolled)
     data = set_up_data(composed([f"data={DATA[kind]}", f"loader={loader}", f"data.root={root}"]))
     dataset, words = data.datasets["train"], []
     paths = data.training_files(1 << 30)
-    for number in range(MOST):
+    for number in range(count):
         index = number % len(paths)
         whole = Path(paths[index]).read_bytes()
         Path(paths[index]).write_bytes(damaged(whole, rolled))
@@ -60,7 +68,7 @@ def read(pipe: Connection, kind: str, loader: str, folder: Path, seed: int) -> N
             words.append(f"image {number} of seed {seed}: {type(error).__name__}: {error}")
         finally:
             Path(paths[index]).write_bytes(whole)
-    pipe.send((MOST, words))
+    pipe.send((count, words))
 
 
 def photos(folder: Path, rolled: Random, classes: Sequence[str] = ("a", "b")) -> Path:

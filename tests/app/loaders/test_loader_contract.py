@@ -175,13 +175,3 @@ def test_arrays_give_the_chosen_images(name: str, batched: bool, scale: str) -> 
         assert torch.equal(pixels, expected)
     else:
         torch.testing.assert_close(pixels, expected.float() / 255)
-
-
-def test_path_table_holds_any_path() -> None:
-    paths = ["a/b.tif", "", "ü/é.tif", "x" * 300]
-    table = PathTable(paths)
-    assert list(table) == paths
-    assert table[-1] == paths[-1]
-    assert table[1:3] == paths[1:3]
-    with pytest.raises(IndexError):
-        table[4]

@@ -1,8 +1,6 @@
 """What goes wrong between a training and its storage: it goes on, or says in one sentence what to do."""
 
 import os
-import resource
-import signal
 import subprocess
 import sys
 import time
@@ -16,6 +14,7 @@ from strobe.app.storage.folder import RemoteFolder
 from strobe.app.storage.objects import Contents
 from strobe.app.storage.serving import BUCKET, CREDENTIALS, free_ports, upload
 from strobe.errors import DataError
+from support.interruptions import full_disk
 from support.refusals import refusal
 from support.stored import Faulty, below
 
@@ -172,14 +171,8 @@ def test_a_full_disk_ends_the_keeping_only(
     storage: str, root: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = below(root, storage, cache=str(tmp_path))
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (900, hard))
+    with full_disk(900):
         assert read(folder) == FILES
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-        signal.signal(signal.SIGXFSZ, handler)
     assert entries(tmp_path) == []
     assert f"data.cache={tmp_path} keeps nothing more" in caplog.text
     assert "cannot be used" in refusal(lambda: below(root, storage, cache="/proc/cache"))

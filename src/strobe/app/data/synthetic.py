@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import track
 
 from strobe.app.data.folders import Folder
-from strobe.errors import DataError
+from strobe.errors import DataError, disk_errors
 from strobe.process.locks import locked
 
 Floats = NDArray[np.float64]
@@ -230,17 +230,14 @@ def generate(root: Path, *, tiles_per_class: int = 60, seed: int = 42) -> Path:
         "Strobe generated these tiles (strobe.app.data.synthetic): they look like EuroSAT-MS, of no real place.\n"
         f"version {_VERSION}, seed {seed}, {tiles_per_class} tiles per class\n"
     )
-    try:
+    megabytes = tiles_per_class * len(CLASSES) * _TILE_MB
+    remedy = f"they need {megabytes:.0f} MB: free the space, or choose another data.root."
+    with disk_errors(lambda why: f"Cannot write the generated tiles to {root}: {why}; {remedy}"):
         if not _complete(root, marker):
             root.parent.mkdir(parents=True, exist_ok=True)
             with locked(root.with_name(f".{root.name}.lock")):
                 if not _complete(root, marker):
                     _write(root, marker, tiles_per_class, seed)
-    except OSError as error:
-        raise DataError(
-            f"Cannot write the generated tiles to {root}: {error.strerror or error}; they need "
-            f"{tiles_per_class * len(CLASSES) * _TILE_MB:.0f} MB: free the space, or choose another data.root."
-        ) from error
     return root
 
 

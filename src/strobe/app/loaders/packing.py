@@ -7,9 +7,9 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
@@ -26,7 +26,7 @@ from torch import Tensor
 from strobe.app.loaders.base import unreadable
 from strobe.app.loaders.threads import DISK_THREADS, threads
 from strobe.app.storage.folder import Objects
-from strobe.errors import DataError
+from strobe.errors import DataError, disk_errors
 from strobe.present.terminal import clock
 from strobe.process.locks import locked
 
@@ -170,7 +170,8 @@ def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, 
     with suppress(StaleError):
         found = _current(folder, contents.layout, contents.sources(), verify)
         return folder / found.pixels, found
-    with _disk_errors(directory):
+    remedy = "make room, allow writing to it, or set another loader.directory"
+    with disk_errors(lambda why: f"loader.directory={directory} cannot hold the pack ({why}); {remedy}"):
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / f".{folder.name}.lock"):
             sources = contents.sources()  # as they are after waiting
@@ -265,17 +266,6 @@ def _write(partial: Path, contents: Contents, size: int) -> str:
         file.flush()
         os.fsync(file.fileno())
     return checksum.hexdigest()
-
-
-@contextmanager
-def _disk_errors(directory: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise DataError(
-            f"loader.directory={directory} cannot hold the pack ({error.strerror or error}); "
-            "make room, allow writing to it, or set another loader.directory"
-        ) from error
 
 
 class MappedImages:

@@ -30,7 +30,7 @@ from strobe.app.loaders.packing import SPARE, Contents, Layout, common_folder, d
 from strobe.app.loaders.threads import threads
 from strobe.app.storage.address import is_remote
 from strobe.app.storage.objects import Storage
-from strobe.errors import DataError
+from strobe.errors import DataError, disk_errors
 from strobe.records.files import whole
 
 log = logging.getLogger(__name__)
@@ -118,7 +118,8 @@ def write_shards(out: str, contents: Contents, labels: Tensor, *, endpoint: str 
         layout, count, each, names_of(contents.paths), [f"chunk-{state}-{number:05d}.bin" for number in range(total)]
     )
     place, console = Place(out, {"endpoint": endpoint}), Console(stderr=True)
-    try:
+    remedy = "make room, or give another place; the same command goes on with the shards that are missing"
+    with disk_errors(lambda why: f"--shards {out} cannot be written ({why}); {remedy}"):
         there = place.sizes()
         left = [number for number in range(total) if there.get(shards.files[number]) != shards.bytes(number)]
         log.info("%d of %d shards are to be written to %s", len(left), total, out)
@@ -130,11 +131,6 @@ def write_shards(out: str, contents: Contents, labels: Tensor, *, endpoint: str 
                 place.write(shards.files[number], _shard(shards, number, labels[images.start :], pixels))
         place.write(INDEX, json.dumps(_index(shards)).encode())
         place.write(DESCRIPTION, json.dumps(asdict(shards)).encode())
-    except OSError as error:
-        raise DataError(
-            f"--shards {out} cannot be written ({error.strerror or error}); make room, or give another place; "
-            "the same command goes on with the shards that are missing"
-        ) from None
     return shards
 
 
@@ -205,7 +201,8 @@ def _copied(place: Place, shards: Shards, directory: Path) -> Path:
     folder = directory / f"shards-{digest(place.where.encode(), 4)}"
     sizes = {name: shards.bytes(number) for number, name in enumerate(shards.files)}
     here = Place(str(folder), {})
-    try:
+    remedy = "make room, or set another loader.directory"
+    with disk_errors(lambda why: f"loader.directory={directory} cannot hold the shards ({why}); {remedy}"):
         folder.mkdir(parents=True, exist_ok=True)
         there = here.sizes()
         left = [name for name, size in sizes.items() if there.get(name) != size]
@@ -220,11 +217,6 @@ def _copied(place: Place, shards: Shards, directory: Path) -> Path:
         log.info("Copying %d of %d shards to %s", len(left), len(sizes), folder)
         with ThreadPoolExecutor(COPIERS) as pool:
             list(pool.map(lambda name: here.write(name, place.read(name)), left))
-    except OSError as error:
-        raise DataError(
-            f"loader.directory={directory} cannot hold the shards ({error.strerror or error}); make room, or set "
-            "another loader.directory"
-        ) from None
     return folder
 
 

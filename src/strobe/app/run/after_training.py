@@ -29,7 +29,7 @@ from strobe.measure.untouched import untouched
 from strobe.present.terminal import clock
 from strobe.probe.ranks import Ranks, together
 from strobe.records.run import Record
-from strobe.records.steps import read_rows
+from strobe.records.step_table import read_table
 from strobe.report.board import show_verdict
 
 CHOICES = ("data", "loader", "engine", "model", "trainer", "profiler")
@@ -94,8 +94,8 @@ def measure_ceilings(
     try:
         record = summary["ceilings"] = ceilings.measure()
         if parts.data.in_storage:
-            seconds, rows = cfg.ceilings_seconds / 2, read_rows(Path(parts.trainer.default_root_dir) / "steps.csv")
-            record["storage"] = measure_storage(parts.data, workers_beside(cfg.engine), seconds, rows)
+            rows = read_table(Path(parts.trainer.default_root_dir) / "steps.csv").rows()
+            record["storage"] = measure_storage(parts.data, workers_beside(cfg.engine), cfg.ceilings_seconds / 2, rows)
         save()
         step = step_of(Record(summary))
         if step and step.waiting >= NOTABLE and summary["choices"]["engine"] != "resident":

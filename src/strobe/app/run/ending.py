@@ -1,6 +1,7 @@
 """Ends training between two steps once somebody asked for it; all ranks after the same one."""
 
 import math
+import os
 import signal
 import subprocess
 from contextlib import suppress
@@ -10,6 +11,7 @@ import torch.distributed as dist
 from lightning.pytorch.callbacks import Callback
 
 from strobe.attach.ranks import common_store
+from strobe.process.fork import children
 from strobe.process.signals import Requests
 
 PATIENCE = 2.0  # seconds for a step of a lone process to end
@@ -86,10 +88,8 @@ class Ending(Callback):
 
     def look(self, number: int | None) -> int | None:
         """Tell the other ranks of a request, or hear of theirs; called in a thread, several times a second."""
-        if number is not None and self._trainer is not None and not self.ranks:
-            # Lightning watches over processes that it started, and kills this one when one of them ends.
-            self.ranks += (started := getattr(self._trainer.strategy.launcher, "procs", []))
-            started.clear()
+        if number is not None:
+            self._take_over()
         # The latest look may have been a moment ago, so that of two it is the larger one.
         lately, self._lately, self._seen = self._lately, self._steps - self._seen, self._steps
         if self._store is not None:
@@ -101,6 +101,12 @@ class Ending(Callback):
                     asked = int(signal.SIGUSR1) if self._requeue else None
                     self._requeue_at = self._agree(f"requeue {self._requeues}", asked, ahead)[1]
         return number
+
+    def _take_over(self) -> None:
+        """Lightning watches over processes that it started, and kills this one when one of them ends."""
+        if self._trainer is not None and not self.ranks:
+            self.ranks += (started := getattr(self._trainer.strategy.launcher, "procs", []))
+            started.clear()
 
     def _agree(self, what: str, number: int | None, ahead: int) -> tuple[int | None, int | None]:
         """The signal that some rank got, and the step after which all obey it; each is None if not known yet."""
@@ -119,6 +125,19 @@ class Ending(Callback):
         # One rank may have ended the next step before another has ended this one, and each looks now and then.
         self._store.set(agreed, f"{number} {ahead}")
         return number, ahead
+
+    def kill(self) -> None:
+        """Kill the ranks that this process started, and their loader workers, which would live on for seconds."""
+        self._take_over()
+        for process in self.ranks:
+            workers = children(process.pid)
+            process.kill()
+            for pid in workers:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        for process in self.ranks:
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(PATIENCE)
 
     def leave(self) -> None:
         """Wait until the ranks that this process started have ended; those that wait for this one learn of its end."""

@@ -41,18 +41,17 @@ from strobe.app.run.ending import Ending
 from strobe.app.run.forecast import Forecast
 from strobe.app.run.monitored import missing_metric
 from strobe.attach.lost_ranks import LostRanks
-from strobe.attach.record import begin, readable, save
+from strobe.attach.record import begin, meanwhile, readable, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.measure import contention, pagecache
-from strobe.measure.environment import usable_cores
 from strobe.probe.ceilings import blank
 from strobe.probe.ranks import Ranks, together
 from strobe.process.launch import rank
 from strobe.process.signals import DEADLINE, AskedToEnd, Requests, exit_code, requests
 from strobe.records.joining import forget_failures, says_gone, what_failed
-from strobe.records.steps import read_rows
+from strobe.records.step_table import read_table
 from strobe.report.terminal import print_summary
 
 log = logging.getLogger(__name__)
@@ -119,9 +118,7 @@ class Run:
         self.parts: Parts | None = None
         self.metrics: dict[str, float] = {}
         self.page_cache: float | None = None  # share of the training files that it held when training began
-        self.machine: dict[str, Any] | None = None  # what else it did while this trained
-        self.lines: list[dict[str, Any]] = []  # of the user's own code, in which training was
-        self.operations: dict[str, float] | None = None  # that are differentiable
+        self.meanwhile: dict[str, Any] = {}  # keys of the record: what machine and threads did while this trained
         self.began = time.time()
         self.seconds = 0.0  # of training and validation
         self._ends, self._ended = threading.Lock(), False
@@ -158,14 +155,10 @@ class Run:
             parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
         finally:
             self.seconds = time.monotonic() - began
-            self.machine = contention.between(before, contention.read(), usable_cores())
             recorders = [one for one in parts.trainer.callbacks if isinstance(one, StepRecorder)]  # type: ignore[attr-defined]
-            threads = recorders[0].threads if recorders else None
-            self.machine["threads"] = threads.cores() if threads else []
-            self.lines = threads.lines() if threads else []
-            self.operations = threads.operations() if threads else None
+            self.meanwhile = meanwhile(before, contention.read(), recorders[0].threads if recorders else None)
         self.requests.check()
-        if not read_rows(self.run_dir / "steps.csv", last=1) and rank() == 0:
+        if not len(read_table(self.run_dir / "steps.csv", last=1)) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits in trainer.*, leave nothing to do")
         self._keep_metrics()
         if cfg.test:
@@ -200,8 +193,7 @@ class Run:
         """Leave a record although the main thread hangs, in a process that was asked to end."""
         if not self._ended:
             self.end("interrupted", AskedToEnd(number), hangs=True)
-        for process in self.ending.ranks:
-            process.kill()
+        self.ending.kill()
 
     def _end(self, status: str, error: BaseException | None, *, hangs: bool) -> None:
         path = self.run_dir / "summary.json"
@@ -221,8 +213,7 @@ class Run:
                 write_held(self.parts.trainer)
         summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
         summary["environment"]["page_cache"] = self.page_cache
-        summary["machine"], summary["lines"] = self.machine, self.lines
-        summary["operations"] = self.operations
+        summary |= self.meanwhile
 
         write = partial(save, summary, self.run_dir)
         write()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.filesize import decimal
 
-from strobe.errors import DataError
+from strobe.errors import disk_errors
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,8 @@ class Cache:
 
         Then what is not ``current`` of the own root. Raises a :class:`DataError` if nothing can be written there.
         """
-        try:
+        remedy = "give a folder that you can write to, or leave it out"
+        with disk_errors(lambda why: f"data.cache={self.folder} cannot be used ({why}); {remedy}"):
             self.own.mkdir(parents=True, exist_ok=True)
             with self._counting() as count:
                 roots = sorted((place for place in self.folder.iterdir() if place.is_dir()), key=_last_used)
@@ -62,11 +63,6 @@ class Cache:
                     if total > self.most:
                         total -= _remove({path: size})
                 count(total)
-        except OSError as error:
-            raise DataError(
-                f"data.cache={self.folder} cannot be used ({error.strerror or error}); give a folder that you can "
-                "write to, or leave it out"
-            ) from None
 
     def read(self, name: str, into: memoryview) -> bool:
         """Fill ``into`` with an object that is here; False if it is not, or not whole."""

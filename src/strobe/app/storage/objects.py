@@ -91,11 +91,9 @@ class Storage:
 
     def listed(self) -> Listed:
         """All objects below the root, of which each folder is listed by a request of its own."""
-        import obstore
-
         store, _ = self._client()
         with self._explained(self.root):
-            top = obstore.list_with_delimiter(store)
+            top = store.list_with_delimiter()
             with ThreadPoolExecutor(LISTERS) as pool:
                 below = list(pool.map(lambda prefix: _all(store, prefix), top["common_prefixes"]))
         found = sorted(
@@ -135,19 +133,15 @@ class Storage:
 
     def put(self, key: str, content: bytes) -> None:
         """Write an object below the root."""
-        import obstore
-
         store, _ = self._client()
         with self._explained(self.address(key)):
-            obstore.put(store, key, content)
+            store.put(key, content)
 
     def whole(self, key: str) -> bytes:
         """An object that was not listed; raises a FileNotFoundError if there is none."""
-        import obstore
-
         store, _ = self._client()
         with self._explained(self.address(key)), suppress(FileNotFoundError):
-            return bytes(obstore.get(store, key).bytes())
+            return bytes(store.get(key).bytes())
         raise FileNotFoundError(errno.ENOENT, f"{self.address(key)} is missing")
 
     def address(self, key: str) -> str:
@@ -162,12 +156,10 @@ class Storage:
             self.cache.keep(name, into)
 
     def _get(self, key: str, version: int, into: memoryview) -> None:
-        import obstore
-
         store, _ = self._client()
         address = self.address(key)
         with self._explained(address):
-            answer = obstore.get(store, key)
+            answer = store.get(key)
             content = answer.bytes()
         if len(content) != len(into):
             raise DataError(
@@ -179,16 +171,14 @@ class Storage:
         into[:] = memoryview(content)
 
     def _part(self, key: str, start: int, into: memoryview) -> None:
-        import obstore
-
         store, _ = self._client()
         address, end = self.address(key), start + len(into)
         with self._explained(address):
             try:
-                content = obstore.get_range(store, key, start=start, length=len(into))
+                content = store.get_range(key, start=start, length=len(into))
                 size = start + len(content)
             except Exception:  # servers differ in what they say where all these bytes are beyond the end
-                if (size := obstore.head(store, key)["size"]) >= end:
+                if (size := store.head(key)["size"]) >= end:
                     raise
         if size < end:
             raise DataError(f"{address} has {size} bytes where at least {end} were expected: it is truncated; {AGAIN}")
@@ -267,9 +257,7 @@ class Storage:
 
 def _all(store: Any, prefix: str) -> list[Any]:
     """What is below a prefix, at any depth."""
-    import obstore
-
-    return [one for page in obstore.list(store, prefix) for one in page]
+    return [one for page in store.list(prefix) for one in page]
 
 
 def _name(key: str, version: int) -> str:

@@ -70,15 +70,14 @@ def _wait(endpoint: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
     raise DataError(f"SeaweedFS did not begin to serve; {log} says why")
 
 
-def upload(endpoint: str, files: Mapping[str, Path | bytes], *, bucket: str = BUCKET) -> None:
-    """Put files under their keys in a bucket; the first upload makes it."""
-    import obstore
+def upload(endpoint: str, files: Mapping[str, Path | bytes]) -> None:
+    """Put files under their keys in the bucket; the first upload makes it."""
     from obstore.store import from_url
 
     keys: dict[str, Any] = {name.lower(): value for name, value in CREDENTIALS.items()}
-    store: Any = from_url(f"s3://{bucket}", endpoint=endpoint, client_options={"allow_http": True}, **keys)
+    store: Any = from_url(f"s3://{BUCKET}", endpoint=endpoint, client_options={"allow_http": True}, **keys)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda key: obstore.put(store, key, files[key]), files))
+        list(pool.map(lambda key: store.put(key, files[key]), files))
 
 
 class SlowLine:

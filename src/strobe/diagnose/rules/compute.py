@@ -10,7 +10,8 @@ from strobe.diagnose.attribution import (
     fixed_cost,
 )
 from strobe.diagnose.cores import taken
-from strobe.diagnose.predict import Step, up_to, with_model, without
+from strobe.diagnose.looks import recomputed
+from strobe.diagnose.predict import NOTABLE, Step, up_to, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import (
     ACCUMULATE,
@@ -128,6 +129,23 @@ def optimizer(record: Record, step: Step) -> Finding | None:
         )
     return Finding(
         "optimizer", f"The optimizer takes {percent(share)} of each step", evidence, advice, overrides, predicted
+    )
+
+
+def recomputing(record: Record, step: Step) -> Finding | None:
+    """The backward pass computes activations again, which checkpointing them did not keep."""
+    seconds = recomputed(record)
+    if seconds < NOTABLE * step.seconds:
+        return None
+    return Finding(
+        "recomputing",
+        f"{percent(seconds / step.seconds)} of each step computes activations again",
+        "torch.utils.checkpoint does not keep them after the forward pass; computing them again takes "
+        f"{duration(seconds)} of each {duration(step.seconds)} step.",
+        "Checkpoint fewer layers, or none, if the memory suffices: leave out torch.utils.checkpoint, or a model's "
+        "gradient checkpointing.",
+        (),
+        without(step, compute=seconds),
     )
 
 

@@ -4,8 +4,9 @@ import math
 
 from strobe.diagnose.attribution import SLEEPING
 from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
-from strobe.diagnose.cores import lack_of_cores, lost_cores, sharing, untried_workers
+from strobe.diagnose.cores import lack_of_cores, lost_cores, sharing, taken_by_workers, untried_workers
 from strobe.diagnose.fetching import storage_cause
+from strobe.diagnose.foreign import is_foreign
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import (
@@ -16,10 +17,11 @@ from strobe.diagnose.symptoms import (
     restarts,
     steady_waiting,
     usual_wait,
+    validation_restarts,
     worker_limit,
     workers_in_vain,
 )
-from strobe.present.format import counted, duration, pace, percent
+from strobe.present.format import cores, counted, duration, pace, percent
 from strobe.records.run import Figure, Record, as_number
 
 SELDOM = 0.75  # of the steps in which a worker's batches come in turn: fewer wait because some batches take long
@@ -95,6 +97,7 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
     """Workers take cores that training needs: fewer should be faster, or no core is idle while training waits."""
     if not crowded(record, step) or storage_cause(record, step):
         return None
+    lost = taken_by_workers(record, step)
     fewer = [
         (with_loader(step, entry.rate, workers=count, cpu=entry.cpu_seconds), entry)
         for entry in record.alternatives("loader")
@@ -104,6 +107,8 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
     lacking = lack_of_cores(record, step) and steady_waiting(record, step) >= NOTABLE
     if lacking and (predicted is None or predicted.median < WORTH):
         predicted = up_to(without(step, wait=step.wait * step.images))
+    if lost and (predicted is None or predicted.median < WORTH):
+        return _costly_samples(record, step, lost)
     if predicted is None:
         return None
     wanting = sharing(record, step)
@@ -122,25 +127,46 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
     )
 
 
+def _costly_samples(record: Record, step: Step, lost: float) -> Finding:
+    """Workers that training does not wait for, but whose cores it needs, for ``lost`` of its time."""
+    used = cores((record.number("machine", "children") or 0.0) * (step.cores or 1.0))
+    made = _parts(record)[0] or " strobe probe names the lines in which samples are made." * is_foreign(record)
+    return Finding(
+        "workers_hurt",
+        f"Loading takes cores that training needs: {counted(step.workers, 'worker')} of it use {used}",
+        f"{sharing(record, step)}; training waited for a core for {percent(lost)} of its time beside them.{made}",
+        "Make samples cheaper: decode, transform and open files once, not for each sample, and on no more data than is "
+        "used. Fewer workers leave training more cores, if it then does not wait for data.",
+        (),
+        up_to(without(step, compute=lost * step.total * step.images)),
+    )
+
+
 def workers_restart(record: Record, step: Step) -> Finding | None:
     """Workers end with each epoch; the next epoch waits until new ones have started and loaded a first batch."""
     anew = restarts(record, step)
     kept = [(RELOAD, "0")] if record.whole(RELOAD) else []
     kept += [("engine.persistent_workers", "true")] if record.setting("engine.persistent_workers") is False else []
-    if not anew or not kept:
+    validating = validation_restarts(record)
+    if not anew or not (kept or validating):
         return None
-    start = record.number("epoch_starts", "data_wait") or 0.0
-    told = f"The first step of an epoch waits {duration(start)} for data, others {duration(usual_wait(record, step))}"
+    told, start = [], record.number("epoch_starts", "data_wait") or 0.0
     share = (record.number("epoch_starts", "count") or 0.0) / (record.number("steps", "measured") or 1.0)
+    if anew.wait:
+        usual = duration(usual_wait(record, step))
+        told.append(f"The first step of an epoch waits {duration(start)} for data, others {usual}")
     if anew.computing:
-        told += f"; beside new workers its first steps compute {duration(anew.computing / share)} longer"
-    if anew.between:
-        told += f"; between epochs it takes {duration(anew.between / share)} to replace them"
+        told.append(f"beside new workers its first steps compute {duration(anew.computing / share)} longer")
+    if validating:
+        each = duration(record.number("validation_starts", "between") or 0.0)
+        told.append(f"{'a' if told else 'A'} validation waits {each} for workers of its own")
+    elif anew.between:
+        told.append(f"between epochs it takes {duration(anew.between / share)} to replace them")
     return Finding(
         "workers_restart",
         "Loader workers are restarted in each epoch",
-        f"{told}; restarts take {percent(anew.seconds / step.images / step.total)} of training.",
-        "Keep the workers between epochs.",
+        f"{'; '.join(told)}; restarts take {percent(anew.seconds / step.images / step.total)} of training.",
+        "Keep the workers between epochs." if kept else "Keep validation's: DataLoader(..., persistent_workers=True).",
         tuple(f"{key}={value}" for key, value in kept),
         without(step, wait=anew.wait, compute=anew.computing, between=anew.between),
     )

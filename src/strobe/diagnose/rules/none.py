@@ -1,5 +1,6 @@
 """Nothing to fix: how near training is to its ceiling, and what takes the largest part of a step."""
 
+from strobe.diagnose.attribution import IN_WORDS
 from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
@@ -11,14 +12,9 @@ NEAR = 0.85  # of the lowest ceiling: from here on it explains the step
 SCALING = 0.1  # of the step, from here on it is named
 
 _REPEAT = "Repeat the run on a quiet machine."
-_PHASES = {
-    "data_wait": "waiting for data",
+_PHASES = IN_WORDS | {
     "transfer": "copying images to the device",
-    "prepare": "scaling and augmenting",
-    "forward": "the forward pass",
-    "backward": "the backward pass",
     "optimizer": "the optimizer",
-    "callbacks": "callbacks",
     "other": "time outside all phases",
 }
 _CEILINGS = {

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from strobe.diagnose.attribution import IN_WORDS
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import PREPARING
@@ -11,14 +12,7 @@ from strobe.records.run import Figure, Record, as_number
 WAITING = 0.1  # of the step: rank 0's waiting is reported from here on, even if the slow rank is not known
 MOSTLY = 0.75  # of the steps: the mean is then what a step takes longer
 MOST_NAMED = 4  # ranks
-_PLACES = {
-    **dict.fromkeys(PREPARING, "preparing batches"),
-    "forward": "the forward pass",
-    "backward": "the backward pass",
-    "optimizer": "the update",
-    "callbacks": "callbacks",
-    "other": "code outside all phases",
-}
+_PLACES = IN_WORDS | dict.fromkeys(PREPARING, "preparing batches")
 _SINGULAR, _PLURAL = ("waits", "takes", "gets", "has", "it"), ("wait", "take", "get", "have", "they")
 _MACHINE = "Compare {who} with the others: the machine's cores, clock, temperature and other processes, and the code."
 _SIZES = "Give all ranks batches of one size: sort the samples by length, or fill batches by elements, not by samples."

@@ -10,9 +10,10 @@ from strobe.diagnose.attribution import (
     stalls,
     threads_beside,
 )
+from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import PREPARING, in_libraries, in_python, many_operations
+from strobe.diagnose.symptoms import PREPARING, many_operations
 from strobe.present.format import cores, duration, percent
 from strobe.records.run import Record
 

@@ -1,6 +1,6 @@
 """Steps that differ: a few that take far longer than the others, and steps that get slower and slower."""
 
-from strobe.diagnose.attribution import growth, uneven
+from strobe.diagnose.attribution import IN_WORDS, growth, uneven
 from strobe.diagnose.cores import lost_cores
 from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
@@ -9,16 +9,7 @@ from strobe.present.format import counted, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
 UNEVEN = 0.05  # of the steps' time: less is normal on a shared machine
-_PHASES = {
-    "data_wait": "waiting for data",
-    "transfer": "copying, scaling and augmenting",
-    "prepare": "scaling and augmenting",
-    "forward": "the forward pass",
-    "backward": "the backward pass",
-    "optimizer": "the update",
-    "callbacks": "callbacks",
-    "other": "code outside all phases",
-}
+_PHASES = IN_WORDS | {"transfer": "copying, scaling and augmenting"}
 MOST_NAMED = 3
 SLOWER = 0.9  # times the clock at the start
 LARGE = 3.0  # times the bytes of a typical file

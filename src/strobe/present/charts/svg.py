@@ -76,10 +76,9 @@ def path(points: Sequence[tuple[float, float]], css: str, *, closed: bool = Fals
     return tag("path", class_=css, d=Markup(f"M{way}{'Z' * closed}"))
 
 
-def meter(share: float, css: str = "level", height: float = 6) -> Markup:
+def meter(share: float) -> Markup:
     """A share of 1 as a small bar, beside the figure that says it."""
-    parts = [rect(0, 0, 1, height, "rail"), rect(0, 0, min(1.0, max(0.0, share)), height, f"fill {css}")]
-    return svg(height, "", parts, "meter")
+    return svg(6, "", [rect(0, 0, 1, 6, "rail"), rect(0, 0, min(1.0, max(0.0, share)), 6, "fill level")], "meter")
 
 
 def anchor_at(share: float) -> str:

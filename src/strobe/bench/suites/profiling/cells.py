@@ -29,7 +29,7 @@ from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from strobe.callbacks.spans import SpanFolder, span
 from strobe.measure.timing import Meter, mirrored
 from strobe.probe.model import Stepping
-from strobe.records.steps import read_rows
+from strobe.records.step_table import read_table
 
 CYCLE: dict[str, Any] = {"skip_first": 2, "wait": 3, "warmup": 1, "active": 3, "repeat": 2}
 STEPS = 2 + 2 * 7  # first steps that pay for allocation, and two cycles
@@ -203,7 +203,7 @@ def python(trial: Trial, *, kind: str) -> Iterator[Work]:
             folder = Path(scratch)
             profiler = [PythonProfiler(folder, kind=kind, skip_first=2, steps=NEVER)] if watched else []
             train(cfg, folder, *profiler, StepRecorder(folder / "steps.csv"))
-            rows = read_rows(folder / "steps.csv")[FIRST:]
+            rows = read_table(folder / "steps.csv").rows()[FIRST:]
         shares[watched] = median(row["data_wait"] / row["total"] for row in rows)
         return Done(cfg.data.batch_size, median(row["total"] for row in rows))
 

@@ -194,14 +194,13 @@ class Downloads(Dataset[Tensor]):
         return len(self.keys)
 
     def __getitems__(self, indices: list[int]) -> list[Tensor]:
-        import obstore
         from obstore.store import from_url
 
         if self._open is None:  # in a worker, for the client cannot be used after a fork
             store = from_url(f"s3://{BUCKET}", endpoint=self.endpoint, client_options={"allow_http": True})
             self._open = store, ThreadPoolExecutor(self.requests)
         store, pool = self._open
-        found = pool.map(lambda index: bytearray(obstore.get(store, self.keys[index]).bytes()), indices)
+        found = pool.map(lambda index: bytearray(store.get(self.keys[index]).bytes()), indices)
         return [self._decoded(content) for content in found]
 
     def _decoded(self, content: bytearray) -> Tensor:

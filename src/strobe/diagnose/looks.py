@@ -1,0 +1,62 @@
+"""What looks at the training thread's stack tell of a step (the record's ``lines``), on a CPU."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from strobe.callbacks.columns import RECOMPUTING
+from strobe.records.run import Record, as_number
+
+
+def parts_seen(
+    record: Record, places: Mapping[str, str], *, locked: bool
+) -> Iterator[tuple[str, str, str, str, float]]:
+    """Causes that they show: cause, subject, what it is in words, its phase, and seconds of a mean step.
+
+    Args:
+        places: computing phases, and what they are called.
+        locked: whether training waits for another thread that holds Python's lock: then it is not told who does.
+    """
+    for name, seconds in in_libraries(record).items():
+        yield "library_call", name, f"in {name}", "forward", seconds
+    yield "recomputing", "", "computing activations again", "backward", recomputed(record)
+    for phase, place in () if locked else places.items():
+        yield "python_code", phase, f"Python code in {place}", phase, in_python(record, phase)
+
+
+def in_libraries(record: Record) -> dict[str, float]:
+    """Seconds of a step's forward pass in each library beside torch that the user's own code calls, the most first."""
+    shares = defaultdict[str, float](float)
+    for one in looks(record, "forward"):
+        shares[_library(one)] += as_number(one.get("share")) or 0.0
+    seconds = record.number("step_seconds", "forward") or 0.0
+    found = sorted(((share, name) for name, share in shares.items() if name), reverse=True)
+    return {name: min(1.0, share) * seconds for share, name in found}
+
+
+def recomputed(record: Record) -> float:
+    """Seconds of a step's backward pass in which activations are computed again, so that they need not be kept."""
+    again = (one for one in looks(record, "backward") if one.get("library") == RECOMPUTING)
+    share = sum(as_number(one.get("share")) or 0.0 for one in again)
+    return min(1.0, share) * (record.number("step_seconds", "backward") or 0.0)
+
+
+def in_python(record: Record, phase: str) -> float:
+    """Seconds of a step in which a phase is in the user's own code, calls no library, and holds Python's lock.
+
+    Without garbage collection.
+    """
+    own = [one for one in looks(record, phase) if not _library(one)]
+    share = min(1.0, sum(as_number(one.get("python")) or 0.0 for one in own))
+    garbage = record.number("garbage_seconds") or 0.0
+    return max(0.0, share * (record.number("step_seconds", phase) or 0.0) - garbage)
+
+
+def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
+    """The lines of the user's own code in which a phase was seen; none on a GPU, whose host runs ahead."""
+    if record.text("accelerator") != "cpu":
+        return []
+    return [one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == phase]
+
+
+def _library(line: Mapping[str, object]) -> str:
+    return name if isinstance(name := line.get("library"), str) else ""
