@@ -9,9 +9,10 @@ ARGS ?=
 SUITE ?= glob(*)
 SYSTEM ?= yes
 SEED ?= $(shell date +%s)
-# Threads that wait for work sleep: OpenMP's would spin on the cores of the other tests.
-TESTS := OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --randomly-seed=$(SEED)
-ON_TWO := --numprocesses 2 --dist loadfile --no-loadscope-reorder
+# Threads that wait for work sleep: OpenMP's would spin on the cores of the other tests. The many processes that tests
+# start read what the first one has compiled. Three test processes: they wait for a third of their time.
+TESTS := env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --randomly-seed=$(SEED)
+ON_THREE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 
 help: ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,8 +39,8 @@ lock: ## renew requirements.lock from pyproject.toml
 train: $(STAMP) ## train on the generated sample; ARGS="data=eurosat loader=skimage" passes overrides
 	$(BIN)/python train.py $(ARGS)
 
-test: $(STAMP) ## run the tests, on two processes and in random order; SEED=123 repeats an order
-	$(TESTS) $(ON_TWO)
+test: $(STAMP) ## run the tests, on three processes and in random order; SEED=123 repeats an order
+	$(TESTS) $(ON_THREE)
 
 test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	$(TESTS) -m gpu
@@ -48,7 +49,7 @@ test-network: $(STAMP) ## install the wheel beside the oldest and the newest Lig
 	$(TESTS) -m network
 
 coverage: $(STAMP) ## run the tests as `make test` does, and hold the lines they reach against a floor
-	$(TESTS) $(ON_TWO) --cov
+	$(TESTS) $(ON_THREE) --cov
 
 check: $(STAMP) ## lint, formatting and types
 	$(BIN)/ruff check .

@@ -54,32 +54,39 @@ class Napping(Callback):
         nap(trainer, "callbacks")
 
 
-if __name__ == "__main__":
+def trained(weights: str, *besides: Any) -> Trainer:
+    """Train, the same each time, and leave the weights."""
     torch.manual_seed(0)
-    torch.set_num_threads(1)
     quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    besides: list[Any] = [Napping()]
-    if "plain" not in sys.argv:
-        from strobe import Strobe
-
-        class Counting(Strobe):
-            passes = 0
-
-            def on_before_backward(self, *_: Any) -> None:
-                self.passes += 1
-
-        besides.append(Counting("here", report=False))
     trainer = Trainer(
         accelerator="cpu",
         devices=2,
         num_nodes=int(os.environ.get("NODES", "1")),
         strategy="ddp",
         max_epochs=len(EPOCHS),
-        callbacks=besides,
+        callbacks=[Napping(), *besides],
         **dict.fromkeys(quiet, False),
     )
     Data.trainer, model = trainer, Model()
     trainer.fit(model, torch.utils.data.DataLoader(Data(), batch_size=4))
     if trainer.is_global_zero:
-        torch.save(model.state_dict(), "weights.pt")
-        print("passes:", *[one.passes for one in besides[1:]])
+        torch.save(model.state_dict(), weights)
+    return trainer
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    if "plain" in sys.argv:  # first without Strobe
+        trained("plain.pt")
+
+    from strobe import Strobe
+
+    class Counting(Strobe):
+        passes = 0
+
+        def on_before_backward(self, *_: Any) -> None:
+            self.passes += 1
+
+    counting = Counting("here", report=False)
+    if trained("weights.pt", counting).is_global_zero:
+        print("passes:", counting.passes)

@@ -29,7 +29,7 @@ def mean(rows: list[dict[str, float]], name: str) -> float:
 
 
 def test_ranks_record_their_waits_and_change_no_weight(tmp_path: Path) -> None:
-    said = started(tmp_path, SCRIPT)
+    said = started(tmp_path, SCRIPT, "plain")
     assert said.count("run completed") == 1
     assert "passes: 24" in said  # by the script's own hook beside that of Strobe
     assert {path.name for path in (tmp_path / "here").iterdir()} == {"steps.csv", "summary.json", "ranks"}
@@ -47,9 +47,8 @@ def test_ranks_record_their_waits_and_change_no_weight(tmp_path: Path) -> None:
         assert mean(napping, phase) - mean(napping, f"wait_{phase}") >= NAP
         assert mean(waiting, "exposed_wait") >= NAP / 2
         assert mean(waiting, "total") - mean(waiting, "exposed_wait") < mean(napping, "total") - NAP / 2
-    ours = torch.load(tmp_path / "weights.pt")
-    started(tmp_path, SCRIPT, "plain")
-    torch.testing.assert_close(torch.load(tmp_path / "weights.pt"), ours, rtol=0, atol=0)
+    ours, plain = (torch.load(tmp_path / f"{name}.pt") for name in ("weights", "plain"))
+    torch.testing.assert_close(ours, plain, rtol=0, atol=0)
 
 
 def test_a_watched_loop_of_several_ranks_is_one_record(tmp_path: Path) -> None:
