@@ -73,13 +73,16 @@ class Lines:
         return found
 
     def _look(self) -> None:
+        late = 0.0
         while self._looks.total() < MOST:
+            pause = EVERY - min(late, EVERY / 2)  # so that looks come as often, whatever they wait for
             began, queued = time.monotonic(), _seconds_without_core()
-            if self._over.wait(EVERY):
+            if self._over.wait(pause):
                 break
-            late = time.monotonic() - began - EVERY - (_seconds_without_core() - queued)
+            late = max(0.0, time.monotonic() - began - pause)
+            for_lock = late - (_seconds_without_core() - queued)
             frame = sys._current_frames().get(self._thread)
-            self._note(self._phase(), frame, locked=late > HELD * sys.getswitchinterval())
+            self._note(self._phase(), frame, locked=for_lock > HELD * sys.getswitchinterval())
 
     def _collects(self, when: str, told: dict[str, int]) -> None:
         """As ``gc.callbacks``; a collection within a callback's hook is that callback's."""

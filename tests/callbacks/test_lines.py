@@ -139,7 +139,8 @@ class Counting(Model):
         return super().training_step(batch)
 
 
-def test_python_code_is_told_from_operations_of_torch(recorder: StepRecorder) -> None:
+def test_python_code_is_told_from_operations_of_torch(recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "EVERY", 0.01)  # more often, most looks would wait for the lock
     fit(recorder, model=Counting(), max_epochs=4)
     assert recorder.threads is not None
     source = Path(__file__).read_text().splitlines()
