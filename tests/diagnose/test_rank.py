@@ -156,7 +156,7 @@ def test_cores_are_taken_by_other_processes_and_by_workers_each_by_what_it_compu
     assert shares["other processes on these cores"] == pytest.approx(0.15)
     assert shares["cores that workers take"] == pytest.approx(0.45)
     (finding,) = of("workers_hurt", record)
-    assert "2 workers of it use 0.9 cores" in finding.title
+    assert finding.title == "2 workers take 0.9 cores that training needs"
     record.summary["machine"]["delayed"] = 0.1  # there were cores for all
     assert not of("workers_hurt", record)
     record.summary["machine"] |= {"delayed": 0.6, "children": 0.0}  # what they do costs no core

@@ -30,6 +30,7 @@ FAR = 3.0  # times as long as the loader alone takes
 SHARED = "what workers gain, the model loses"
 FEWER = f"Try fewer workers, or none: {SHARED}."
 PREFETCH = "engine.prefetch_factor"
+UNSEEN = "Loader workers cannot be seen from here: strobe probe tells in which lines samples are made."
 
 MOST_PARTS, MOSTLY = 3, 0.5
 _PARTS = {  # spans of loading, in words
@@ -130,13 +131,13 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
 def _costly_samples(record: Record, step: Step, lost: float) -> Finding:
     """Workers that training does not wait for, but whose cores it needs, for ``lost`` of its time."""
     used = cores((record.number("machine", "children") or 0.0) * (step.cores or 1.0))
-    made = _parts(record)[0] or " strobe probe names the lines in which samples are made." * is_foreign(record)
+    made, hint = _parts(record)
     return Finding(
         "workers_hurt",
-        f"Loading takes cores that training needs: {counted(step.workers, 'worker')} of it use {used}",
+        f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} {used} that training needs",
         f"{sharing(record, step)}; training waited for a core for {percent(lost)} of its time beside them.{made}",
         "Make samples cheaper: decode, transform and open files once, not for each sample, and on no more data than is "
-        "used. Fewer workers leave training more cores, if it then does not wait for data.",
+        f"used. Fewer workers leave training more cores, if it then does not wait for data.{f' {hint}' if hint else ''}",
         (),
         up_to(without(step, compute=lost * step.total * step.images)),
     )
@@ -204,7 +205,8 @@ def _parts(record: Record) -> tuple[str, str]:
     parts = {name: as_number(value) or 0.0 for name, value in record.mapping("ceilings", "loading", "parts").items()}
     known = sorted(parts.items(), key=lambda part: -part[1])
     if whole <= 0 or not known:
-        return "", ""
+        trainer = is_foreign(record) and record.text("choices", "model")  # which a probe needs
+        return "", UNSEEN if trainer and record.count("num_workers") else ""
     shares = [f"{_PARTS.get(name, name)} {percent(seconds / whole)}" for name, seconds in known[:MOST_PARTS]]
     told = f" In one process a batch takes {duration(whole)}: {', '.join(shares)}"
     asleep = (record.number("ceilings", "loading", "cores") or 0.0) < SLEEPING
