@@ -137,7 +137,7 @@ def _costly_samples(record: Record, step: Step, lost: float) -> Finding:
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} {used} that training needs",
         f"{sharing(record, step)}; training waited for a core for {percent(lost)} of its time beside them.{made}",
         "Make samples cheaper: decode, transform and open files once, not for each sample, and on no more data than is "
-        f"used. Fewer workers leave training more cores, if it then does not wait for data.{f' {hint}' if hint else ''}",
+        f"used. Fewer workers leave training more cores, if it then does not wait for data. {hint}".strip(),
         (),
         up_to(without(step, compute=lost * step.total * step.images)),
     )
