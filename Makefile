@@ -17,7 +17,7 @@ ON_THREE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
 help: ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-setup: $(STAMP) ## create .venv, install the locked packages and what the operators need; SYSTEM=no: no system packages, SYSTEM=tests: also a browser for the tests
+setup: $(STAMP) ## create .venv, install the locked packages and what the operators need; SYSTEM=no: no system packages; SYSTEM=tests: a browser, too
 
 $(STAMP): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \

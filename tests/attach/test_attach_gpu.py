@@ -1,4 +1,4 @@
-"""A stranger's training on a GPU: how long it works is told apart from how long it waits for the host."""
+"""Somebody else's script on a GPU: time in which the GPU works, and time in which it waits for the host."""
 
 import json
 import time

@@ -47,7 +47,7 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
 def _mostly(record: Record, phase: str, called: str, finding: Finding) -> str:
     """Such as ``84% of the forward pass is spent in training_step, at train.py:57.``
 
-    Of a library's call and of Python code the lines are told in which that is, however small their part of the phase.
+    A finding that is only part of its phase (``WITHIN``) gets the line of that part, however short it is.
     """
     library = {"library_call": finding.subject, "recomputing": RECOMPUTING}.get(finding.cause)
     share_of = "python" if finding.cause == "python_code" else "share"

@@ -1,0 +1,134 @@
+"""What loader workers cost: cores that training needs, and starting anew in each epoch."""
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from strobe.callbacks.columns import COLUMNS
+from strobe.diagnose.attribution import attribution
+from strobe.diagnose.predict import step_of
+from strobe.diagnose.rank import diagnose
+from strobe.diagnose.symptoms import restarts
+from strobe.records.steps import measure_steps
+from support.recorded import BESIDE, causes, example, of
+
+
+def test_restarted_workers_are_named_beside_the_cores_that_they_take() -> None:
+    record = example("workers_restart", summary__environment__usable_cores=1, summary__threads=1)
+    assert causes(record) == ["workers_restart"]
+    without = {"overrides": ["engine.num_workers=0"], "side": "loader", "rate": 90000.0, "interval": [89000.0, 91000.0]}
+    record.summary["ceilings"]["alternatives"].append(without | {"cpu_seconds": 1e-5})
+    record.summary["ceilings"]["model"] = 4000.0
+    record.summary["ceilings"]["intervals"]["model"] = [3900.0, 4100.0]
+    assert sorted(causes(record)) == ["workers_hurt", "workers_restart"]
+
+
+def test_a_loader_that_is_made_anew_restarts_its_workers() -> None:
+    record = example("workers_restart", config__engine__persistent_workers=True)
+    assert "workers_restart" not in causes(record)
+    record.config["trainer"]["reload_dataloaders_every_n_epochs"] = 1
+    first = diagnose(record)[0]
+    assert (first.cause, first.overrides) == ("workers_restart", ("trainer.reload_dataloaders_every_n_epochs=0",))
+
+
+def test_workers_of_validation_that_start_anew_are_found() -> None:
+    record = example("workers_restart", config__engine__persistent_workers=True)
+    record.config["validation"] = {"restarted_workers": 2}
+    steps = sum(record.summary["steps"].values())
+    record.summary["validation_starts"] = {"count": 5, "between": 3.0}
+    record.summary["between_seconds"] = {"validation": 0.01, "checkpoints": 0.0, "between": 15.0 / steps}
+    rate = record.summary["batch_size"] / (record.summary["step_seconds"]["total"] + 15.0 / steps)
+    record.summary["overall_images_per_second"] = rate
+    first = diagnose(record)[0]
+    assert (first.cause, first.overrides) == ("workers_restart", ())
+    assert "A validation waits 3 s for workers of its own" in first.evidence
+    record.config["validation"] = {"restarted_workers": 0}  # then something else runs there
+    assert diagnose(record)[0].cause == "between"
+
+
+def test_cores_are_taken_by_other_processes_and_by_workers_each_by_what_it_computes() -> None:
+    record = example("loader", summary__num_workers=2)
+    record.summary["environment"]["usable_cores"] = 2
+    record.summary["machine"] = BESIDE | {"others": 0.15, "own": 0.8, "idle": 0.05, "delayed": 0.6, "children": 0.45}
+    step = step_of(record)
+    assert step
+    shares = {part.name: part.share for part in attribution(record, step)}
+    assert shares["other processes on these cores"] == pytest.approx(0.15)
+    assert shares["cores that workers take"] == pytest.approx(0.45)
+    (finding,) = of("workers_hurt", record)
+    assert finding.title == "2 workers take 0.9 cores that training needs"
+    record.summary["machine"]["delayed"] = 0.1  # there were cores for all
+    assert not of("workers_hurt", record)
+    record.summary["machine"] |= {"delayed": 0.6, "children": 0.0}  # what they do costs no core
+    assert not of("workers_hurt", record)
+
+
+def test_workers_that_are_restarted_for_each_step_are_found() -> None:
+    record = example("workers_restart")
+    seconds, steps = record.summary["step_seconds"], record.summary["steps"]["measured"]
+    seconds["total"] += 0.62 - seconds["data_wait"]
+    seconds["data_wait"], record.summary["epoch_starts"] = 0.62, {"count": steps + 2, "data_wait": 0.62}
+    record.summary["overall_images_per_second"] = record.summary["batch_size"] / seconds["total"]
+    assert of("workers_restart", record)
+
+
+def test_all_that_starting_workers_slow_down_is_theirs_and_predicted(tmp_path: Path) -> None:
+    """Epochs of six steps, whose first step is slow in each phase, and a gap after them in which the loader is made."""
+    usual = {"forward": 0.005, "backward": 0.004, "optimizer": 0.001, "other": 0.001}
+    slow = {"data_wait": 0.06, "forward": 0.025, "backward": 0.009, "optimizer": 0.041, "other": 0.001}
+    with (tmp_path / "steps.csv").open("w", newline="") as file:
+        rows = csv.DictWriter(file, COLUMNS, restval=0)
+        rows.writeheader()
+        for step in range(120):
+            phases, gap = usual if step % 6 else slow, {} if (step + 1) % 6 else {"between": 0.035}
+            rows.writerow(
+                {"step": step, "epoch": step // 6, "images": 32, "total": sum(phases.values())} | phases | gap
+            )
+    record = example("workers_restart", config__engine__persistent_workers=True, summary__num_workers=2)
+    record.config["trainer"]["reload_dataloaders_every_n_epochs"] = 1
+    ceilings = {"loader": 19000.0, "model": 32 / 0.011, "shared_cores": False, "joint": None}
+    intervals = {side: [0.98 * ceilings[side], 1.02 * ceilings[side]] for side in ("loader", "model")}
+    record.summary["ceilings"] |= ceilings | {"intervals": intervals | {"transfer": None}}
+    record.summary.update(measure_steps(tmp_path / "steps.csv"))
+    (finding,) = of("workers_restart", record)
+    assert finding.predicted_speedup.median == pytest.approx(
+        (6 * 0.011 + 0.16) / (6 * 0.011 + 2 * 32 / 19000), rel=0.05
+    )
+    assert "compute 65 ms longer; between epochs it takes 35 ms" in finding.evidence
+    step = step_of(record)
+    assert step
+    largest, second = attribution(record, step)[:2]
+    assert (largest.cause, largest.share) == ("workers_restart", pytest.approx(0.156 / 0.226, rel=0.05))
+    assert second.cause == "computing"
+    record.summary["epoch_starts"]["extra"]["forward"] = 60.0  # what no worker is the cause of
+    assert (anew := restarts(record, step))
+    assert anew.computing == pytest.approx(2 * anew.wait)
+    record.config["trainer"]["reload_dataloaders_every_n_epochs"] = 0  # the same steps of workers that stay
+    assert not of("workers_restart", record)
+
+
+def test_waiting_for_cores_that_workers_take_is_not_the_loaders() -> None:
+    record = example("loader", summary__num_workers=8, summary__environment__usable_cores=2, summary__threads=2)
+    record.summary["machine"] = {"own": 0.99, "others": 0.0, "stolen": 0.0, "idle": 0.01, "delayed": 0.2}
+    record.summary["ceilings"] |= {"alternatives": [], "joint": None, "shared_cores": True}
+    assert causes(record)[0] == "loader"  # alone it is no faster
+    record.summary["ceilings"]["loader"] = 9000.0
+    record.summary["ceilings"]["intervals"]["loader"] = [8900.0, 9100.0]
+    assert causes(record)[0] == "workers_hurt"
+    record.summary["machine"] |= {"idle": 0.5, "own": 0.5}  # what it waits for computes nothing
+    assert causes(record)[0] == "loader"
+
+
+def test_where_a_workers_pace_is_not_known_all_of_an_epochs_first_wait_may_be_for_its_start() -> None:
+    record = example("workers_restart")
+    known = attribution(record, step_of(record))
+    record.summary["ceilings"] = None
+    unknown = attribution(record, step_of(record))
+    (before,), (after,) = (
+        [part.seconds for part in parts if part.cause == "workers_restart"] for parts in (known, unknown)
+    )
+    starts = record.summary["epoch_starts"]
+    share = starts["count"] / record.summary["steps"]["measured"]
+    assert before < after <= share * starts["data_wait"]
+    assert causes(record)[0] == "workers_restart"
