@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 from itertools import islice
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, strided
 
 MOST = 1024  # parts of a batch that are looked at, so that a step pays for no long list
 LARGEST = 1_000_000  # elements of a tensor whose padding is looked for, in a fraction of a millisecond
@@ -53,6 +53,8 @@ def padding_of(batch: Any) -> float | None:
     None of others: the last columns of a table, or the last channels of images, may well be alike.
     """
     tensors = [part for part in _walk(batch, iter(range(MOST))) if isinstance(part, Tensor)]
+    if any(part.layout is not strided or part.is_nested for part in tensors):  # which have no padding
+        return None
     largest = max(tensors, key=Tensor.numel, default=None)
     if largest is None or largest.device.type != "cpu" or not 0 < largest.numel() <= LARGEST:
         return None

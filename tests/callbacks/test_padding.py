@@ -25,6 +25,8 @@ VECTORS = torch.cat([torch.rand(4, 15, 6) + 1, torch.zeros(4, 5, 6)], dim=1)
         (TOKENS[:1], None),
         (torch.zeros(2, 0, dtype=torch.long), None),
         ("text", None),
+        (torch.eye(4).to_sparse(), None),
+        (torch.nested.nested_tensor([TOKENS[0, :2], TOKENS[1]], layout=torch.jagged), None),
     ],
 )
 def test_padding_is_what_ends_all_sequences_of_a_batch(batch: Any, share: float | None) -> None:
