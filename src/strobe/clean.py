@@ -54,7 +54,7 @@ UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
 HELP = """Lists what runs, sweeps, searches and benchmarks left behind, with size and age, and removes old ones.
 
 Without --remove it only lists. A folder counts only if it holds Strobe's record of a run, a sweep, a search or a
-benchmark; nothing else is touched. What may still be in progress is kept.
+benchmark; nothing else is touched. It keeps what may still be in progress.
 
 Examples
   python -m strobe.clean

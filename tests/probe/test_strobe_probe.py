@@ -176,7 +176,7 @@ def test_a_slow_data_set_is_named_and_nothing_of_the_users_is_touched(
     assert ceilings["reason"] == UNLOGGED  # once an epoch
     assert "samples/s" in done.stdout
     assert "images/s" not in done.stdout
-    assert "Logger: off here, and measured by strobe run" in done.stdout
+    assert "Logger (off here; strobe run measures loggers)" in done.stdout
     stages = [line.partition(";")[0] for line in done.stderr.splitlines() if line.endswith(" left")]
     assert stages == ["Ordinary training", "The loader alone", "The model alone", "Validation and checkpoints alone"]
     assert {"summary.json", "steps.csv", "report.html", "output.txt"} <= hashes(out).keys()

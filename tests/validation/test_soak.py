@@ -22,9 +22,9 @@ LEAVES = "import subprocess; subprocess.Popen(['sleep', '60'])"
         ("pass", None),
         ("import time; time.sleep(60)", "hung"),
         (LEAVES, "left"),
-        ("import sys; sys.exit(3)", "wrong word"),
-        ("print(undefined)", "wrong word"),
-        ("import os; os.kill(os.getpid(), 9)", "wrong word"),
+        ("import sys; sys.exit(3)", "wrong ending"),
+        ("print(undefined)", "wrong ending"),
+        ("import os; os.kill(os.getpid(), 9)", "wrong ending"),
     ],
 )
 def test_a_command_that_does_not_end_as_it_should_is_seen(

@@ -46,7 +46,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--fail-if-slower",
         metavar="5%",
-        help="exit with 0 only if each cell is shown to lose less, with 3 if one loses more or fails, else with 4",
+        help="exit with 0 if every cell is shown to lose less, with 3 if one loses more or fails, with 4 if neither "
+        "can be told",
     )
     parser.add_argument(
         "--strict",

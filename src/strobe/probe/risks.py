@@ -26,9 +26,9 @@ WRITING = (  # functions and methods by their last name
 CALLS = ("os.remove", "os.replace", "os.system", "shutil.copy", "shutil.move")  # whose last names others have, too
 ISOLATED = """{what}
 Loggers, checkpoints and early stopping are off, and nothing after fit is run. Its validation runs a few times, and a
-checkpoint goes into a temporary folder. What the script does by itself happens as in any run: files that it writes or
-removes, downloads, databases.{risks}"""
-WITHOUT = "There is no terminal to ask in: add --yes to agree."
+checkpoint goes into a temporary folder. The script's own actions are real: files that it writes or removes,
+downloads, databases.{risks}"""
+WITHOUT = "There is no terminal to ask in; add --yes to go on."
 
 
 def agree(command: Sequence[str], what: str, *, yes: bool) -> None:

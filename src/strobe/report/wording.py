@@ -117,7 +117,7 @@ def _noise(record: Record) -> str:
 def left_out(record: Record) -> str:
     """The loggers that were off in the steps that were measured; empty if there were none."""
     names = ", ".join(str(name) for name in record.items("ceilings", "off"))
-    return f"{names}: off here, and measured by strobe run" if names else ""
+    return f"{names} (off here; strobe run measures loggers)" if names else ""
 
 
 def fine(record: Record) -> bool:

@@ -2,7 +2,7 @@
 
 ``python -m strobe.validation.soak [FAULT ...] [--hours H]``, or ``make soak HOURS=H``. Each fault is tried in turn, at
 least once, until the time is up. A try fails if something is **lost** (the record of steps that were trained, or a
-checkpoint that stood before), if it **hung**, if a process was **left** behind, if it ended with a **wrong word** (a
+checkpoint that stood before), if it **hung**, if a process was **left** behind, if it had the **wrong ending** (a
 traceback, or an exit code that says something else), or if the memory, descriptors or threads of a
 long training **grew**. It prints each failure. Exit code 1: something failed.
 """

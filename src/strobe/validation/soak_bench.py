@@ -18,7 +18,7 @@ from strobe.records.joining import is_whole, recover
 from strobe.records.places import OUTPUT
 from strobe.records.run import load_record
 
-WAYS = ("lost", "hung", "left", "wrong word", "grew")
+WAYS = ("lost", "hung", "left", "wrong ending", "grew")
 PATIENCE = 30.0  # seconds to end after a request, and for any other command beyond what it usually takes
 GRACE = 5.0  # seconds, in which what a process started may end after it
 TINY = (
@@ -85,7 +85,7 @@ class Command:
             end_session(self.process.pid)
         said = self.output.read_text(errors="replace")
         if "Traceback" in said or code not in set(codes):
-            tried.fail("wrong word", f"{told} ended with {code}: {last_said(self.output)}")
+            tried.fail("wrong ending", f"{told} ended with {code}: {last_said(self.output)}")
 
 
 class Bench:

@@ -60,7 +60,7 @@ def ended_by(number: signal.Signals, *overrides: str) -> Fault:
         command.end(tried, codes, PATIENCE if asked else usual + PATIENCE)
         judge(tried, folder / "run", stood)
         if asked and command.process.returncode == -number and not is_whole(folder / "run"):
-            tried.fail("wrong word", f"{command.output}: it was ended without a word")
+            tried.fail("wrong ending", f"{command.output}: it was ended without a word")
         return tried
 
     return fault
@@ -151,11 +151,11 @@ def mutated(kind: str) -> Fault:
             found = in_fresh_process(soak_images.read, *given, timeout=PATIENCE + each * SLOWEST)
             if isinstance(found, Failure):
                 tried.tries += 1
-                tried.fail("hung" if "took more than" in found.reason else "wrong word", f"{loader}: {found.reason}")
+                tried.fail("hung" if "took more than" in found.reason else "wrong ending", f"{loader}: {found.reason}")
             else:
                 count, words = found
                 tried.tries += count
-                tried.failed += [("wrong word", f"{loader}: {told}") for told in words]
+                tried.failed += [("wrong ending", f"{loader}: {told}") for told in words]
         return tried
 
     return fault

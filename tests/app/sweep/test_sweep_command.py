@@ -83,8 +83,8 @@ def test_without_a_completed_run_the_exit_code_tells(
         (["-m", "sweep.repeats=1,2"], "sweep.repeats applies to the whole sweep"),
         (["-m", "seed=1,2", "data.batchsize=1"], "data.batchsize is not a key"),
         (["-m", "loader=native,nothing"], "loader=nothing is not a choice"),
-        (["-m", "+lr=0.1,0.2"], "+lr=0.1,0.2 is not read by anything; did you mean model.lr?"),
-        (["-m", "seed=1,2", "+lr=0.1"], "+lr=0.1 is not read by anything; did you mean model.lr?"),
+        (["-m", "+lr=0.1,0.2"], "Nothing reads +lr=0.1,0.2; did you mean model.lr?"),
+        (["-m", "seed=1,2", "+lr=0.1"], "Nothing reads +lr=0.1; did you mean model.lr?"),
         (
             ["-m", "seed=1,2", "sweep.repeats=3", "hydra/launcher=basic"],
             "with hydra/launcher=basic give seed=1,2,3 for three runs of each cell",

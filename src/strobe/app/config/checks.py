@@ -18,7 +18,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
 from strobe.app.config.lightning import check_trainer
-from strobe.app.config.mistakes import MISTAKES, keys, mistake, suggestion
+from strobe.app.config.mistakes import ADDED, MISTAKES, keys, mistake, suggestion
 from strobe.app.config.schema import PUBLISHED, USUAL_FRAMING, Config
 from strobe.app.storage.address import check_address, is_remote
 from strobe.errors import ConfigError
@@ -150,7 +150,10 @@ def _check_added(cfg: DictConfig, task: Sequence[str]) -> None:
         free = group.partition(".")[0] in known and OmegaConf.get_type(node) is dict
         read = free or leaf in schema_keys(node) or f"{group}._target_" in given or re.search("[/@]", key)
         if override.startswith("+") and not read:
-            raise ConfigError(f"{override} is not read by anything; {suggestion(key, keys(cfg))}")
+            raise ConfigError(f"Nothing reads {override}; {suggestion(key, keys(cfg))}")
+    for name, node in cfg.callbacks.items():
+        if not isinstance(node, DictConfig) or "_target_" not in node:
+            raise ConfigError(f"callbacks.{name}={node} names no class; {ADDED['callbacks']}")
 
 
 def schema_keys(node: Any) -> list[str]:

@@ -23,12 +23,12 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
         for entry in record.items("machine", "busiest")
         if isinstance(entry, dict) and (used := as_number(entry.get("cores")))
     ]
-    evidence += f" The busiest: {', '.join(named)}." if named else " They ended before they could be named."
+    evidence += f" The busiest: {', '.join(named)}." if named else " They had ended before Strobe could name them."
     return Finding(
         "shared_machine",
         f"{who} took {percent(others + stolen)} of the cores",
         evidence,
-        "Train when they have ended, or on another machine; these figures only hold while they run.",
+        "Train again when they have ended, or on another machine; these figures hold only while they run.",
         (),
         _up_to(lost),
     )
