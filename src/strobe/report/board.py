@@ -17,12 +17,11 @@ from strobe.report.trace_page import first_trace, told
 from strobe.report.trace_steps import CSS
 from strobe.traces.compared import mean_of
 from strobe.traces.operators import kernels, operators
+from strobe.traces.rank import RankTrace, Read, read_trace
 
 if TYPE_CHECKING:
     from lightning import Trainer
     from matplotlib.figure import Figure
-
-    from strobe.traces.rank import RankTrace
 
 METRICS = ("val/accuracy",)  # of the HParams tab: curves that Lightning logs
 _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "number": (int, float), "bool": bool}
@@ -59,7 +58,11 @@ _CEILING_NAMES = {"loader": "loader alone", "model": "model alone", "joint": "bo
 
 
 def show_verdict(
-    trainer: "Trainer", summary: dict[str, Any], config: dict[str, Any] | None = None, run_dir: Path | None = None
+    trainer: "Trainer",
+    summary: dict[str, Any],
+    config: dict[str, Any] | None = None,
+    run_dir: Path | None = None,
+    read: Read = read_trace,
 ) -> None:
     """Write a run's record to TensorBoard's loggers, on rank 0, even after Lightning has closed them.
 
@@ -71,7 +74,7 @@ def show_verdict(
 
     record, step = Record(summary, config or {}), trainer.global_step
     loggers = trainer.loggers if trainer.is_global_zero else []
-    traced = first_trace(run_dir, record) if run_dir and loggers else None
+    traced = first_trace(run_dir, record, read) if run_dir and loggers else None
     for board in [logger.experiment for logger in loggers if isinstance(logger, TensorBoardLogger)]:
         if text := markdown(record):
             board.add_text("strobe/verdict", text, step)
@@ -104,7 +107,7 @@ def markdown(record: Record) -> str:
     return "\n\n".join(filter(None, paragraphs))
 
 
-def trace_text(rank: "RankTrace") -> str:
+def trace_text(rank: RankTrace) -> str:
     """What the page of a trace says first, and its tables' first rows, as Markdown."""
     (first, rest), length = told(rank), mean_of(rank.lengths) or 1.0
     paragraphs = [f"**{_plain(first)}** {_plain(rest)}", "The page of it is traces.html in the run's directory."]
@@ -131,7 +134,7 @@ def trace_text(rank: "RankTrace") -> str:
     return "\n\n".join(paragraphs)
 
 
-def trace_picture(rank: "RankTrace") -> "Figure":
+def trace_picture(rank: RankTrace) -> "Figure":
     """What a mean step of a trace is used for, as a bar."""
     page, total = Sheet(), mean_of(rank.lengths) or 1.0
     page.line(f"In the trace, where recording made it slower: {duration(total)} a step", 22, FAINT)

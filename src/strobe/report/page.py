@@ -17,23 +17,24 @@ from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
 from strobe.report.trace_page import write_run_page
 from strobe.report.wording import ceiling_rates, median_step, share_of_ceiling, subject, trust, unit_of, verdict
+from strobe.traces.rank import Read, read_trace
 
 NAME = "report.html"
 STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
 LONGEST_HEADLINE, LONGEST_ERROR = 240, 6000  # characters; a longer first sentence is set as text
 
 
-def write_report(run_dir: Path, record: Record | None = None) -> Path:
+def write_report(run_dir: Path, record: Record | None = None, read: Read = read_trace) -> Path:
     """Write ``report.html`` into a run's directory, whole or not at all, and return its path.
 
-    ``record``: what to show instead of the run's own record, such as one with new findings.
+    ``record``: what to show instead of the run's own record, such as one with new findings. ``read`` reads traces.
 
     Raises:
         DataError: The directory holds no record, or one that is damaged or of another program or version.
         OSError: The file cannot be written.
     """
     record = record or load_record(run_dir)
-    write_run_page(run_dir, record)
+    write_run_page(run_dir, record, read)
     name, files = here(run_dir.absolute()), files_of(run_dir)
     text = render(record, steps_of(run_dir), operators_of(run_dir), name=name, files=files)
     return write_whole(run_dir / NAME, text)

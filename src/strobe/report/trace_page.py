@@ -23,20 +23,20 @@ from strobe.report.trace_tables import changed, kernel_table, operator_table
 from strobe.traces.compared import mean_of
 from strobe.traces.evidence import MOST_BYTES, text_bytes
 from strobe.traces.operators import kernels, operators
-from strobe.traces.rank import IDLE, RankTrace, read_ranks
+from strobe.traces.rank import IDLE, RankTrace, Read, read_ranks, read_trace
 
 PAGE = ".html"
 PERFETTO = "http://127.0.0.1:9001"  # as strobe view --perfetto serves it
 
 
-def write_trace_page(out: Path, traces: Sequence[Path], baseline: Sequence[Path] = ()) -> Path:
+def write_trace_page(out: Path, traces: Sequence[Path], baseline: Sequence[Path] = (), read: Read = read_trace) -> Path:
     """Write the page of some traces, whole or not at all, and return its path.
 
     Raises:
         DataError: A trace shows nothing, or the file cannot be written.
     """
     try:
-        ranks, before = read_ranks(traces), read_ranks(baseline)
+        ranks, before = read_ranks(traces, read), read_ranks(baseline)
     except TraceError as error:
         raise DataError(str(error)) from None
     name = f"{traces[0].name} and {len(traces) - 1} more" if len(traces) > 1 else traces[0].name
@@ -44,17 +44,17 @@ def write_trace_page(out: Path, traces: Sequence[Path], baseline: Sequence[Path]
         return write_whole(out, trace_page(ranks, before, name, traces))
 
 
-def write_run_page(run_dir: Path, record: Record) -> Path | None:
+def write_run_page(run_dir: Path, record: Record, read: Read) -> Path | None:
     """Write the page of a run's newest traces, one of each rank; None if it has none, or they are too large."""
     with suppress(OSError, DataError):  # the run's log says what is wrong with a trace
-        return write_trace_page(run_dir / TRACES, found) if (found := _of_run(run_dir, record)) else None
+        return write_trace_page(run_dir / TRACES, found, (), read) if (found := _of_run(run_dir, record)) else None
     return None
 
 
-def first_trace(run_dir: Path, record: Record) -> RankTrace | None:
+def first_trace(run_dir: Path, record: Record, read: Read) -> RankTrace | None:
     """What the newest trace of a run's first rank shows; None if the run has no trace, or a damaged one."""
     with suppress(OSError, TraceError):
-        return next(iter(read_ranks(_of_run(run_dir, record)[:1])), None)
+        return next(iter(read_ranks(_of_run(run_dir, record)[:1], read)), None)
     return None
 
 

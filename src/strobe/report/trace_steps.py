@@ -7,11 +7,10 @@ import numpy as np
 
 from strobe.present import parts as kit
 from strobe.present.charts.curve import curve
-from strobe.present.charts.rows import ROW, Segment, Stack, stacks
-from strobe.present.charts.svg import anchor_at, label, svg
+from strobe.present.charts.rows import Segment, Stack, stacks
 from strobe.present.format import cut, duration, percent, size, times
 from strobe.records.columns import Floats
-from strobe.report.ranks import cells, shade_of, shades_told
+from strobe.report.ranks import heat_map
 from strobe.traces.compared import compared, hidden, mean_of
 from strobe.traces.flame import in_time, merged
 from strobe.traces.memory import memory
@@ -166,7 +165,7 @@ def side_by_side(ranks: Sequence[RankTrace]) -> kit.Section:
     if len(ranks) < 2:
         return kit.Section("ranks", "Ranks", "", [])
     found = compared(ranks)
-    rows, lines = [], []
+    rows, heat = [], []
     steps = [int(step) for step in found.steps]
     for rank, work, relative in zip(ranks, found.work, found.relative, strict=True):
         length, overlap = mean_of(rank.lengths), hidden(rank)
@@ -182,17 +181,9 @@ def side_by_side(ranks: Sequence[RankTrace]) -> kit.Section:
                 duration(waits),
             )
         )
-        if steps:
-            shades = [shade_of(float(share)) for share in relative]
-            said = f"rank {rank.number}: {' '.join(map(str, shades))} tenths longer than the mean rank"
-            figure = kit.Text(duration(mean_of(work)), "b", small=["work"])
-            lines.append(kit.Line(kit.Text(f"Rank {rank.number}", "b"), svg(ROW, said, cells(shades, steps)), figure))
-    parts: list[kit.Part] = []
-    if steps:
-        marks = sorted({0, len(steps) // 2, len(steps) - 1})
-        places = [(0.0 if mark == 0 else (mark + 0.5) / len(steps), steps[mark]) for mark in marks]
-        axis = svg(20, "", [label(place, 15, f"{step:,}", "axis", anchor_at(place)) for place, step in places])
-        parts = [kit.Rows(lines, axis, "step"), shades_told()]
+        figure = kit.Text(duration(mean_of(work)), "b", small=["work"])
+        heat.append((f"{rank.number}", relative.tolist(), figure))
+    parts = heat_map(heat, steps)
     heads = ("Rank", "#Step", "#Work", "#Computing", "#Exposed communication", "#Hidden", "#Waits for data")
     parts.append(kit.Table(heads, rows, stacked=True))
     about = (
