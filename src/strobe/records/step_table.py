@@ -48,6 +48,9 @@ class StepTable:
         ]
 
 
+NO_STEPS = StepTable({}, np.arange(0))
+
+
 def read_table(path: Path, wanted: Callable[[str], bool] = lambda _: True, *, last: int | None = None) -> StepTable:
     """The complete rows, or only the ``last`` N, of the columns ``wanted``; a killed run's last row may be cut off.
 
@@ -55,7 +58,7 @@ def read_table(path: Path, wanted: Callable[[str], bool] = lambda _: True, *, la
         ValueError: the file is damaged.
     """
     if not path.is_file():
-        return StepTable({}, np.arange(0))
+        return NO_STEPS
     with path.open("rb") as file:
         names = next(csv.reader([file.readline().decode()]), [])
         if last is not None and (near := path.stat().st_size - last * LONGEST_ROW) > file.tell():

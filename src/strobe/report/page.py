@@ -8,7 +8,8 @@ from strobe.present.format import counted, cut, duration, figure, here, percent
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
 from strobe.records.run import Record, load_record, rate_of
-from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
+from strobe.records.step_table import NO_STEPS, StepTable
+from strobe.records.tables import File, Operators, files_of, operators_of, steps_of
 from strobe.report.cards import findings
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
@@ -42,7 +43,7 @@ def write_report(run_dir: Path, record: Record | None = None, read: Read = read_
 
 def render(
     record: Record,
-    rows: Rows = (),
+    rows: StepTable = NO_STEPS,
     slowest: Operators | None = None,
     *,
     name: str = "",
