@@ -295,8 +295,8 @@ def test_what_is_no_run_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert f"{tmp_path} holds no run" in refusal(tmp_path)
     record(tmp_path / "bad")
     (tmp_path / "bad" / "summary.json").write_text("{")
-    assert "summary.json is not a run's record" in refusal("bad")
-    (tmp_path / "bad" / "summary.json").write_text('{"status": "completed"}')
+    assert "summary.json is damaged" in refusal("bad")
+    (tmp_path / "bad" / "summary.json").write_text('{"schema": 1, "status": "completed"}')
     assert "summary.json is not a record of this version" in refusal("bad")
 
 

@@ -2,7 +2,7 @@
 
 import html
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,23 +111,17 @@ def trace_text(rank: RankTrace) -> str:
     """What the page of a trace says first, and its tables' first rows, as Markdown."""
     (first, rest), length = told(rank), mean_of(rank.lengths) or 1.0
     paragraphs = [f"**{_plain(first)}** {_plain(rest)}", "The page of it is traces.html in the run's directory."]
-    tables: list[tuple[tuple[str, ...], list[tuple[str, ...]]]] = [
-        (
-            ("Of a step", "Time", "Share"),
-            [(n, duration(mean_of(v)), percent(mean_of(v) / length)) for n, v in rank.uses.items()],
-        ),
-        (
-            ("Operator", "Calls", "Own", "Total"),
-            [
-                (r.name, f"{r.calls:,}", duration(r.own / 1e6), duration(r.total / 1e6))
-                for r in operators([rank])[:_ROWS]
-            ],
-        ),
-        (
-            ("Kernel", "Calls", "Total"),
-            [(r.name, f"{r.calls:,}", duration(r.total / 1e6)) for r in kernels([rank])[:_ROWS]],
-        ),
+    used = [(name, duration(mean_of(times)), percent(mean_of(times) / length)) for name, times in rank.uses.items()]
+    called = [
+        (row.name, f"{row.calls:,}", duration(row.own / 1e6), duration(row.total / 1e6))
+        for row in operators([rank])[:_ROWS]
     ]
+    ran = [(row.name, f"{row.calls:,}", duration(row.total / 1e6)) for row in kernels([rank])[:_ROWS]]
+    tables: tuple[tuple[tuple[str, ...], Sequence[tuple[str, ...]]], ...] = (
+        (("Of a step", "Time", "Share"), used),
+        (("Operator", "Calls", "Own", "Total"), called),
+        (("Kernel", "Calls", "Total"), ran),
+    )
     for heads, rows in tables:
         lines = [heads, ("---",) * len(heads), *(tuple(_plain(cut(cell, 60)) for cell in row) for row in rows)]
         paragraphs += ["\n".join(f"| {' | '.join(line)} |" for line in lines)] if rows else []
