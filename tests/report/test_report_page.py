@@ -83,11 +83,9 @@ def test_phases_and_ceilings_are_drawn_on_scales_of_their_own() -> None:
     rates = page.section("ceilings")
     bars = {name: of_class(rates, f"rate-{name}")[0] for name in ("loader", "model", "transfer", "measured")}
     widths = {name: numbers(bar, "width")[0] for name, bar in bars.items()}
-    assert widths["transfer"] - widths[
-        "model"
-    ] == pytest.approx(  # by factors: each of them can be told from the others
-        (widths["loader"] - widths["measured"]) * math.log(61_000 / 8120) / math.log(3230 / 1463), abs=0.1
-    )
+    factors = math.log(61_000 / 8120) / math.log(3230 / 1463)  # each of them can be told from the others
+    between = (widths["transfer"] - widths["model"], widths["loader"] - widths["measured"])
+    assert between[0] == pytest.approx(between[1] * factors, abs=0.1)
     assert 0 < widths["measured"] < widths["loader"] < widths["model"] < widths["transfer"] < 100
     marks = [[len(of_class(row, kind)) for kind in ("whisker", "reference")] for row in of_class(rates, "rate")[:4]]
     assert marks == [[3, 1], [3, 1], [3, 1], [0, 0]]  # of the loader, the model, the transfer, this run
@@ -99,11 +97,7 @@ def test_phases_and_ceilings_are_drawn_on_scales_of_their_own() -> None:
 SHARED = complete()["ceilings"] | {"shared_cores": True, "joint": 3100.0}
 SLOW = complete()["ceilings"] | {"loader": 2000.0, "intervals": {"loader": [1950.0, 2050.0]}}
 BUSY = {"others": 0.4, "stolen": 0.0, "delayed": 0.3, "busiest": [{"name": "stress", "pid": 1, "cores": 1.5}]}
-TAKEN = {
-    "cause": "shared_machine",
-    "title": "Other processes took 40% of the cores",
-    "evidence": "It waited for a core.",
-}
+TAKEN = {"cause": "shared_machine", "title": "Others took 40% of the cores", "evidence": "It waited for a core."}
 FEW = f"Only 4 steps were measured, too few to be certain: {AGAIN} So far: A title."
 UNMEASURED = {"loader": None, "model": None, "reason": "The run was <b>cut</b>."}
 EARLY = {
@@ -150,11 +144,7 @@ OLD = dict.fromkeys(complete().keys() - {"status", "overrides", "choices", "imag
         ({"machine": {"others": 0.4, "stolen": 0.0, "idle": 0.3}}, "Shared: 94 steps measured while", "Quiet"),
         ({"machine": BUSY, "findings": [TAKEN]}, "It waited for a core.", "Noisy"),
         ({"machine": BUSY}, "Noisy: other processes (stress 1.5 cores) kept training from its cores for 30%", "Quiet"),
-        (
-            {"steps": {"measured": 4}, "verdict": FEW},
-            "So far: A title. Too short: only 4 steps measured. Raise",
-            "Only 4",
-        ),
+        ({"steps": {"measured": 4}, "verdict": FEW}, "A title. Too short: only 4 steps measured. Raise", "Only 4"),
     ],
 )
 def test_a_page_says_what_its_record_holds(changes: dict[str, Any], said: str, unsaid: str) -> None:

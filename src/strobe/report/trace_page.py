@@ -150,10 +150,7 @@ def told(rank: RankTrace) -> tuple[str, str]:
     worst = max(idle, key=lambda cause: idle[cause], default="unknown")
     if share < 0.05:
         return f"The device works for {percent(1 - share)} of {of}.", rest
-    return (
-        f"The device is idle for {percent(share)} of {of}, mostly because {WHY[worst].partition(':')[0]}.",
-        rest,
-    )
+    return (f"The device is idle for {percent(share)} of {of}, mostly because {WHY[worst].partition(':')[0]}.", rest)
 
 
 def _tiles(ranks: Sequence[RankTrace]) -> list[kit.Tile]:

@@ -9,8 +9,7 @@ import numpy as np
 from strobe.present.charts.svg import meter
 from strobe.present.format import cut, duration, figure, percent
 from strobe.present.parts import Cell, Part, Row, Section, Table, Text, Words, more
-from strobe.traces.changes import changes
-from strobe.traces.compared import mean_of
+from strobe.traces.compared import changes, mean_of
 from strobe.traces.operators import Kernel, Operator
 from strobe.traces.rank import RankTrace
 

@@ -11,18 +11,7 @@ from typing import Any
 import numpy as np
 
 from strobe.callbacks.tracefile import TraceError
-from strobe.records.columns import (
-    ANNOTATION,
-    COPY,
-    KERNEL,
-    LOADER,
-    NONE,
-    ON_DEVICE,
-    OPERATOR,
-    STEP,
-    Floats,
-    Ints,
-)
+from strobe.records.columns import ANNOTATION, COPY, KERNEL, LOADER, NONE, ON_DEVICE, OPERATOR, STEP, Floats, Ints
 from strobe.records.places import fault_of
 from strobe.traces.cover import Cover
 from strobe.traces.operators import groups, uses_tensor_cores
