@@ -36,15 +36,8 @@ OWN = re.compile(r"^ceilings_seconds:", re.MULTILINE)  # in the configuration of
 LOCK = ".lock"  # which a sweep, a search and a benchmark hold
 LEFT_BESIDE = {  # what Strobe writes for a script, whose folder may hold the script's own files too
     "run": {
-        "summary.json",
-        BEGUN,
-        "report.html",
-        "traces.html",
-        "steps.csv",
-        "ranks",
-        "tensorboard",
-        "tables",
-        "strobe-error.txt",
+        *("summary.json", BEGUN, "report.html", "traces.html", "steps.csv", "ranks"),
+        *("tensorboard", "tables", "strobe-error.txt"),
     },
     "search": {"tune.json", "search.html", *MEASURED, LOCK},
 }

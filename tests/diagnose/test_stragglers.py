@@ -9,10 +9,9 @@ from strobe.callbacks.columns import GAPS, PHASES
 from strobe.diagnose.attribution import attribution
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import diagnose, verdict
-from strobe.records.ranks import summarised
 from strobe.records.run import Record
 from support.recorded import example
-from support.straggling import BASE, Case, case
+from support.straggling import BASE, Case, case, told
 
 LATE = 0.25  # seconds
 
@@ -23,7 +22,7 @@ def record_of(made: Case, *ranks: int, world: int | None = None) -> Record:
     record = example("straggler")
     mean = {name: sum(row[name] for row in rows[0].values()) / len(rows[0]) for name in ("total", *PHASES)}
     rate = 64 / (mean["total"])
-    record.summary.update({"world_size": world or len(made.rows), "ranks": summarised(rows, world or len(made.rows))})
+    record.summary.update({"world_size": world or len(made.rows), "ranks": told(rows, world or len(made.rows))})
     record.summary.update({"step_seconds": mean, "between_seconds": dict.fromkeys(GAPS, 0.0), "callbacks": []})
     record.summary.update({"overall_images_per_second": rate, "cores_used": {}, "epoch_starts": None})
     record.summary["images_per_second"] = {"median": rate, "low": 0.98 * rate, "high": 1.02 * rate}

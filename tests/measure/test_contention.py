@@ -75,7 +75,7 @@ def test_a_machine_that_tells_nothing_is_unknown(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(contention, "_PROC", tmp_path)
     monkeypatch.setattr(contention, "_CORES", tmp_path)
     found = contention.between(contention.read(), contention.read(), 2)
-    unknown = {
+    unknown = [
         "children",
         "others",
         "stolen",
@@ -86,8 +86,8 @@ def test_a_machine_that_tells_nothing_is_unknown(tmp_path: Path, monkeypatch: py
         "swapped_bytes",
         "choked",
         "throttles",
-    }
-    assert {name for name, value in found.items() if value is None} == unknown
+    ]
+    assert {name for name, value in found.items() if value is None} == {*unknown}
 
 
 def test_clocks_and_heat_are_read_where_the_machine_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

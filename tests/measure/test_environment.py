@@ -9,26 +9,25 @@ from pathlib import Path
 import pytest
 
 from strobe.measure.environment import PACKAGES, describe, peak_memory, usable_cores
+from support.files import plant
 from support.places import ROOT
 
 CORES = len(os.sched_getaffinity(0))
 
 
 @pytest.mark.parametrize(
-    ("cpu_max", "quota"),
+    ("files", "quota"),
     [
-        ("150000 100000", 2),
-        ("100000 100000", 1),
-        ("5000 100000", 1),
-        (f"{(CORES + 4) * 100_000} 100000", CORES),
-        ("max 100000", CORES),
-        ("nonsense", CORES),
-        (None, CORES),
+        *(({"cpu.max": text}, 1) for text in ("100000 100000", "5000 100000")),
+        ({"cpu.max": "150000 100000"}, 2),
+        *(({"cpu.max": f"{quota} 100000"}, CORES) for quota in ((CORES + 4) * 100_000, "max", "nonsense of")),
+        ({}, CORES),
+        ({"cpu/cpu.cfs_quota_us": "100000", "cpu/cpu.cfs_period_us": "100000"}, 1),  # of an older cgroup
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, CORES),
     ],
 )
-def test_cores_by_quota_and_affinity(tmp_path: Path, cpu_max: str | None, quota: int) -> None:
-    if cpu_max is not None:
-        (tmp_path / "cpu.max").write_text(f"{cpu_max}\n")
+def test_cores_by_quota_and_affinity(tmp_path: Path, files: dict[str, str], quota: int) -> None:
+    plant(tmp_path, {name: f"{text}\n".encode() for name, text in files.items()})
     assert usable_cores(tmp_path) == min(CORES, quota)
 
 
@@ -60,11 +59,3 @@ def test_the_record_has_what_the_design_says_and_no_path() -> None:
 def test_peak_memory_is_in_bytes() -> None:
     held_now = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     assert 0.9 * held_now <= peak_memory()["rss_peak_bytes"] <= describe()["memory_bytes"]
-
-
-@pytest.mark.parametrize(("quota", "cores"), [("100000", 1), ("-1", CORES)])
-def test_cores_by_the_quota_of_an_older_cgroup(tmp_path: Path, quota: str, cores: int) -> None:
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu" / "cpu.cfs_quota_us").write_text(f"{quota}\n")
-    (tmp_path / "cpu" / "cpu.cfs_period_us").write_text("100000\n")
-    assert usable_cores(tmp_path) == cores

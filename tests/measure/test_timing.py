@@ -6,7 +6,6 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from strobe.measure import timing
 from strobe.measure.timing import Block, Meter, Window, by_turns, mirrored, repeated, rounds, shuffled
@@ -152,11 +151,6 @@ def test_a_training_ends_with_the_last_step_needed() -> None:
     trainer = fit(Stepping(lambda count: images.append(count) or len(images) == 3))
     assert images == [4, 4, 4]
     assert trainer.global_step == 3
-
-
-def test_the_clock_of_a_cpu_only_tells_the_time() -> None:
-    now = timing.clock(torch.device("cpu"))
-    assert now() <= now()
 
 
 def test_each_round_holds_every_item_in_an_order_of_its_own() -> None:

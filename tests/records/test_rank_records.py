@@ -3,20 +3,15 @@
 import csv
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from strobe.records.joining import measure_ranks
-from strobe.records.ranks import FEWEST, summarised
-from support.straggling import BASE, Case, Rows, case
+from strobe.records.ranks import FEWEST
+from support.straggling import BASE, Case, Rows, case, told
 
 LENGTHS = np.random.default_rng(6).uniform(0.5, 2, (4, 400))
-
-
-def told(rows: Rows, world: int | None = None) -> dict[str, Any]:
-    return summarised(rows, world or len(rows))
 
 
 def constant(ranks: int, seed: int) -> Case:

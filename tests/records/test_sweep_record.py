@@ -32,6 +32,10 @@ def changed(**values: Any) -> str:
     return json.dumps({"schema": 1, **vars(SWEEP), "cells": [], **values})
 
 
+def holding(run: Run) -> str:
+    return changed(cells=[{"number": 0, "overrides": [], "runs": [vars(run)]}])
+
+
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     SWEEP.save(tmp_path)
     assert read_sweep(tmp_path) == SWEEP
@@ -47,18 +51,9 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
         ("{}", "no 'schema'"),
         (changed(schema=2), "schema 2 is not 1"),
         (changed(cells=[{"number": 0}]), "no 'overrides'"),
-        (
-            changed(cells=[{"number": 0, "overrides": [], "runs": [vars(Run(1, "../precious", "failed", None, 1))]}]),
-            "'../precious' is not below it",
-        ),
-        (
-            changed(cells=[{"number": 0, "overrides": [], "runs": [vars(Run(1, "/", "failed", None, 1))]}]),
-            "'/' is not below it",
-        ),
-        (
-            changed(cells=[{"number": 0, "overrides": [], "runs": [vars(Run(1, "a", "lost", None, 1))]}]),
-            "'lost' is unknown",
-        ),
+        (holding(Run(1, "../precious", "failed", None, 1)), "'../precious' is not below it"),
+        (holding(Run(1, "/", "failed", None, 1)), "'/' is not below it"),
+        (holding(Run(1, "a", "lost", None, 1)), "'lost' is unknown"),  # type: ignore[arg-type]
     ],
 )
 def test_another_file_is_refused(tmp_path: Path, content: str, reason: str) -> None:

@@ -144,11 +144,7 @@ class OfTheSecondRank(SingleDeviceStrategy):
 
 
 def test_another_logger_and_another_rank_show_no_verdict(tmp_path: Path) -> None:
-    for trainer in (
-        quiet(False),
-        quiet(CSVLogger(tmp_path)),
-        quiet(folder(tmp_path), strategy=OfTheSecondRank("cpu")),
-    ):
+    for trainer in (quiet(False), quiet(CSVLogger(tmp_path)), quiet(folder(tmp_path), strategy=OfTheSecondRank("cpu"))):
         show_verdict(trainer, record())
     assert not [*tmp_path.rglob("*")]
 

@@ -14,7 +14,7 @@ from support.pages import complete, steps
 def make_run(folder: Path) -> Path:
     folder.mkdir(parents=True)
     write_summary(folder / "summary.json", complete() | {"verdict": "What was said before."})
-    rows = steps(10)
+    rows = steps(10).rows()
     lines = [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
     (folder / "steps.csv").write_text("\n".join(lines) + "\n")
     return folder

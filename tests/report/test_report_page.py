@@ -3,7 +3,7 @@
 import math
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterable
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 
 from strobe.diagnose.rank import AGAIN
+from strobe.measure.timing import WARMUP_STEPS
 from strobe.present.format import TIMES
 from strobe.records.files import write_summary
 from strobe.records.run import Record
+from strobe.records.step_table import StepTable
 from strobe.records.tables import File
 from strobe.report.page import render, write_report
-from strobe.report.throughput import MOST_DOTS, Point, Timeline, points_of, throughput
+from strobe.report.throughput import MOST_DOTS, Timeline, throughput, timeline
 from support.pages import (
     FILES,
     PHASES,
@@ -29,6 +31,7 @@ from support.pages import (
     of_class,
     page_of,
     steps,
+    table_of,
     words_of,
 )
 from support.recorded import damages, example
@@ -80,11 +83,9 @@ def test_phases_and_ceilings_are_drawn_on_scales_of_their_own() -> None:
     rates = page.section("ceilings")
     bars = {name: of_class(rates, f"rate-{name}")[0] for name in ("loader", "model", "transfer", "measured")}
     widths = {name: numbers(bar, "width")[0] for name, bar in bars.items()}
-    assert widths["transfer"] - widths[
-        "model"
-    ] == pytest.approx(  # by factors: each of them can be told from the others
-        (widths["loader"] - widths["measured"]) * math.log(61_000 / 8120) / math.log(3230 / 1463), abs=0.1
-    )
+    factors = math.log(61_000 / 8120) / math.log(3230 / 1463)  # each of them can be told from the others
+    between = (widths["transfer"] - widths["model"], widths["loader"] - widths["measured"])
+    assert between[0] == pytest.approx(between[1] * factors, abs=0.1)
     assert 0 < widths["measured"] < widths["loader"] < widths["model"] < widths["transfer"] < 100
     marks = [[len(of_class(row, kind)) for kind in ("whisker", "reference")] for row in of_class(rates, "rate")[:4]]
     assert marks == [[3, 1], [3, 1], [3, 1], [0, 0]]  # of the loader, the model, the transfer, this run
@@ -96,11 +97,7 @@ def test_phases_and_ceilings_are_drawn_on_scales_of_their_own() -> None:
 SHARED = complete()["ceilings"] | {"shared_cores": True, "joint": 3100.0}
 SLOW = complete()["ceilings"] | {"loader": 2000.0, "intervals": {"loader": [1950.0, 2050.0]}}
 BUSY = {"others": 0.4, "stolen": 0.0, "delayed": 0.3, "busiest": [{"name": "stress", "pid": 1, "cores": 1.5}]}
-TAKEN = {
-    "cause": "shared_machine",
-    "title": "Other processes took 40% of the cores",
-    "evidence": "It waited for a core.",
-}
+TAKEN = {"cause": "shared_machine", "title": "Others took 40% of the cores", "evidence": "It waited for a core."}
 FEW = f"Only 4 steps were measured, too few to be certain: {AGAIN} So far: A title."
 UNMEASURED = {"loader": None, "model": None, "reason": "The run was <b>cut</b>."}
 EARLY = {
@@ -147,11 +144,7 @@ OLD = dict.fromkeys(complete().keys() - {"status", "overrides", "choices", "imag
         ({"machine": {"others": 0.4, "stolen": 0.0, "idle": 0.3}}, "Shared: 94 steps measured while", "Quiet"),
         ({"machine": BUSY, "findings": [TAKEN]}, "It waited for a core.", "Noisy"),
         ({"machine": BUSY}, "Noisy: other processes (stress 1.5 cores) kept training from its cores for 30%", "Quiet"),
-        (
-            {"steps": {"measured": 4}, "verdict": FEW},
-            "So far: A title. Too short: only 4 steps measured. Raise",
-            "Only 4",
-        ),
+        ({"steps": {"measured": 4}, "verdict": FEW}, "A title. Too short: only 4 steps measured. Raise", "Only 4"),
     ],
 )
 def test_a_page_says_what_its_record_holds(changes: dict[str, Any], said: str, unsaid: str) -> None:
@@ -197,28 +190,31 @@ def test_whatever_is_missing_or_wrong_the_rest_is_shown(turn: int) -> None:
         assert not re.search(r"\b(nan|inf)%", text), place
 
 
-def timeline(rates_of: Iterable[float], profiled: range = range(0)) -> Timeline:
-    kinds = ("profiled" if step in profiled else "free" for step in range(10**6))
-    return Timeline(
-        [Point(i, rate, kind, 1 / rate) for i, (rate, kind) in enumerate(zip(rates_of, kinds, strict=False))],
-        "images/s",
-    )
+def drawn(rates: Sequence[float], profiled: range = range(0)) -> Timeline:
+    """Steps of these rates, after a warm-up that is not drawn."""
+    rows = [
+        {"step": step, "images": rate, "total": 1.0, "profiled": step in profiled} for step, rate in enumerate(rates)
+    ]
+    warm = dict.fromkeys(rows[0], 0.0)
+    found = timeline(table_of([*[warm] * WARMUP_STEPS, *rows]), "images/s")
+    assert found is not None
+    return found
 
 
 def test_few_steps_are_dots_on_a_scale_that_a_few_far_ones_do_not_stretch() -> None:
     for count in (1, MOST_DOTS):
-        plot = ET.fromstring(timeline([100.0 + step % 7 for step in range(count)], range(10, 12)).draw())
+        plot = ET.fromstring(drawn([100.0 + step % 7 for step in range(count)], range(10, 12)).draw())
         assert len(list(plot.iter("circle"))) == count
         assert len(of_class(plot, "dot", "profiled")) == 2 * (count > 10)
         assert not list(plot.iter("path"))
-    far = timeline([*[100.0] * 150, 1e7, *[100.0] * 49])
+    far = drawn([*[100.0] * 150, 1e7, *[100.0] * 49])
     assert far.draw().count("\u25b4") == 1
     assert "1 step beyond the scale, up to 10,000,000" in [key.text for key in far.legend()]
 
 
 def test_many_steps_are_a_band_of_minimum_median_and_maximum() -> None:
     """Rates of 100, 200 and 600 images/s in turn, on a scale that ends a tenth above the highest."""
-    plot = ET.fromstring(timeline([(100.0, 200.0, 600.0)[step % 3] for step in range(3000)]).draw())
+    plot = ET.fromstring(drawn([(100.0, 200.0, 600.0)[step % 3] for step in range(3000)]).draw())
     (band,), (median,) = of_class(plot, "band"), of_class(plot, "median")
     heights = [
         {round(float(point.split()[1])) for point in way.attrib["d"].strip("MZ").split("L")} for way in (band, median)
@@ -233,10 +229,13 @@ def test_many_steps_are_a_band_of_minimum_median_and_maximum() -> None:
 
 
 def test_steps_of_unknown_size_are_counted_as_steps() -> None:
-    rows = [{key: value for key, value in row.items() if key != "images"} for row in steps(10)]
+    whole = steps(10)
+    rows = StepTable({name: values for name, values in whole.columns.items() if name != "images"}, whole.places)
     assert "How many images a step held is unknown." in str(throughput(Record(complete()), rows).note)
-    assert points_of([{"total": 0.5, "step": 3.0}], "steps/s")[0].rate == 2.0
-    assert not points_of([{"total": 0.0}, {"total": float("nan")}, {"total": 1e-13}], "steps/s")
+    half = timeline(table_of([{"total": 0.5, "step": 3.0}]), "steps/s")
+    assert half is not None
+    assert half.rates.tolist() == [2.0]
+    assert timeline(table_of([{"total": seconds} for seconds in (0.0, math.nan, 1e-13)]), "steps/s") is None
 
 
 def test_long_lists_are_cut_and_say_so() -> None:

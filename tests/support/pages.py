@@ -7,7 +7,10 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from strobe.records.run import Record
+from strobe.records.step_table import StepTable
 from strobe.records.tables import File, Operator, Operators
 from strobe.report.page import render
 from support.run_folders import summary_of
@@ -150,8 +153,14 @@ def complete() -> dict[str, Any]:
     }
 
 
-def steps(count: int, profiled: range = range(0)) -> list[dict[str, float]]:
-    """Rows of steps.csv: 100 steps an epoch, each epoch with a validation at its end."""
+def table_of(rows: Sequence[dict[str, float]]) -> StepTable:
+    """Rows of steps.csv, with the columns of the first."""
+    columns = {name: np.array([row[name] for row in rows], float) for name in rows[0]}
+    return StepTable(columns, np.arange(len(rows)))
+
+
+def steps(count: int, profiled: range = range(0)) -> StepTable:
+    """The steps of a steps.csv: 100 steps an epoch, each epoch with a validation at its end."""
     noise = random.Random(0)
     rows = []
     for step in range(count):
@@ -161,7 +170,7 @@ def steps(count: int, profiled: range = range(0)) -> list[dict[str, float]]:
             {"step": step, "epoch": step // 100, "images": 128, "profiled": int(step in profiled), "total": total}
             | {"validation": 2.0 * end, "between": 0.5 * end, "checkpoints": 0.0}
         )
-    return rows
+    return table_of(rows)
 
 
 SLOWEST = Operators(

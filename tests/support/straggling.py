@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from strobe.callbacks.columns import PHASES
+from strobe.records.ranks import summarised
+from support.pages import table_of
 
 WORK = {"data_wait": 2e-3, "transfer": 2e-4, "forward": 1e-2, "backward": 2e-2, "optimizer": 3e-3}  # seconds of a step
 WORK |= {"callbacks": 3e-4, "other": 5e-4}
@@ -73,3 +75,8 @@ def case(
 
 def _pace(own: Any) -> float:
     return float(own.max(axis=0).mean()) + EXCHANGE
+
+
+def told(rows: Rows, world: int | None = None) -> dict[str, Any]:
+    """The ``ranks`` of a record, of a training on these rows."""
+    return summarised({rank: table_of([*found.values()]) for rank, found in rows.items()}, world or len(rows))

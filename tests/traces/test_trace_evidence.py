@@ -8,12 +8,17 @@ from typing import Any
 
 import pytest
 
+from strobe.attach.record import report
 from strobe.callbacks.normalise import normalise
 from strobe.callbacks.tracefile import read_trace, write_trace
-from strobe.records.columns import columns_of
+from strobe.records.columns import columns_of, read_columns
+from strobe.records.run import Record
+from strobe.report.trace_page import first_trace
 from strobe.traces import evidence as module
+from strobe.traces import rank
 from strobe.traces.evidence import read_evidence, trace_evidence
 from strobe.traces.rank import RankTrace
+from support.pages import complete
 from support.places import DATA
 from support.runs import Ended
 
@@ -241,6 +246,19 @@ def test_damaged_and_huge_traces_are_left_out(
     assert "incomplete" in told[2]
     assert len(caplog.messages) == 3
     assert read_evidence([cut, tmp_path / "absent.json"]) is None
+
+
+def test_a_run_s_end_reads_each_trace_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the diagnosis, for what TensorBoard shows, and for the page."""
+    paths = [written(tmp_path, number, step(1, 0, 50)) for number in (1, 2)]
+    read: list[Path] = []
+    monkeypatch.setattr(rank, "read_columns", lambda path: read.append(path) or read_columns(path))
+    summary = complete() | {"traces": [path.name for path in paths], "script": None}
+    shown: list[object] = []
+    report(summary, {}, tmp_path, show=lambda again: shown.append(first_trace(tmp_path, Record(summary), again)))
+    assert sorted(read) == paths
+    assert (tmp_path / "traces.html").is_file()
+    assert shown != [None]
 
 
 real = pytest.mark.skipif(not (DATA / "traces").exists(), reason="needs the public traces in shared/data")

@@ -10,8 +10,7 @@ import torch
 from strobe.callbacks.tracefile import Scan
 from strobe.diagnose.traced import places, traced_record
 from strobe.records.columns import read_columns
-from strobe.traces.changes import changes
-from strobe.traces.compared import compared, hidden
+from strobe.traces.compared import changes, compared, hidden
 from strobe.traces.flame import in_time, merged
 from strobe.traces.memory import memory
 from strobe.traces.operators import kernels, operators

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.page import write_report
 from strobe.report.terminal import print_summary
+from strobe.traces.rank import Read, read_trace
 
 WRITTEN = ("summary.json", "steps.csv", "ranks", "report.html", "traces.html", "tables")  # besides traces
 log = logging.getLogger(__name__)
@@ -177,16 +179,17 @@ def report(
     run_dir: Path,
     *,
     page: bool = True,
-    show: Callable[[], None] | None = None,
+    show: Callable[[Read], None] | None = None,
 ) -> None:
     """Draw the conclusions, into the record, what ``show`` shows and ``report.html``; failures are logged."""
+    read = cache(read_trace)  # each trace once, for all that look at it
     try:
-        rank.conclude(summary, config, run_dir)
+        rank.conclude(summary, config, run_dir, read)
         save(summary, run_dir)
         if show is not None:
-            show()
+            show(read)
         if page:
-            write_report(run_dir, Record(summary, config))
+            write_report(run_dir, Record(summary, config), read)
     except (OSError, StrobeError) as error:
         log.error("No report: %s", error)
     except Exception:  # the run is done, and its record is kept

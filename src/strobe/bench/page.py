@@ -24,6 +24,7 @@ from strobe.present.parts import (
     Errors,
     Files,
     Heading,
+    Page,
     Paragraph,
     Part,
     Section,
@@ -71,23 +72,25 @@ def write_pictures(folder: Path, suite: Suite, record: Mapping[str, Any]) -> lis
 def render(suite: Suite, record: Mapping[str, Any], sections: Sequence[SuiteSection] = ()) -> str:
     """The page as HTML; a pure function."""
     status = record["status"]
-    what = [f"benchmark suite {record['suite']}", record["environment"].get("host"), day(record)]
-    page = {
-        "title": f"{record['title']} - Strobe",
-        "heading": record["title"],
-        "what": " · ".join(part for part in what if part),
-        "badges": [*(("fair", badge) for _, badge in notices(record)), (_STATUS.get(status, "fair"), status)],
-        "conclusions": record["conclusions"][:_FIRST],
-        "sections": [
-            *(_table(shown) for shown in shown_of(suite, record)),
-            *(Section(f"more-{number}", each.title, "", each.parts, True) for number, each in enumerate(sections, 1)),
-            Section("conclusions", "What else follows", "", [*map(Paragraph, record["conclusions"][_FIRST:])]),
-            baseline(record),
-            measured_on(record),
-            method(record),
-        ],
-    }
-    return rendered("suite.html", page)
+    sections_ = [
+        *(_table(shown) for shown in shown_of(suite, record)),
+        *(Section(f"more-{number}", each.title, "", each.parts, True) for number, each in enumerate(sections, 1)),
+        Section("conclusions", "What else follows", "", [*map(Paragraph, record["conclusions"][_FIRST:])]),
+        baseline(record),
+        measured_on(record),
+        method(record),
+    ]
+    first = [Text(text_of(line, 4000)) for line in record["conclusions"][:_FIRST]]
+    page = Page(
+        f"{record['title']} - Strobe",
+        (f"benchmark suite {record['suite']}", record["environment"].get("host"), day(record)),
+        record["title"],
+        [Files(first, "conclusions") if first else Paragraph("Nothing was concluded.", "lede")],
+        sections_,
+        "results.json; works offline.",
+        [*(("fair", badge) for _, badge in notices(record)), (_STATUS.get(status, "fair"), status)],
+    )
+    return rendered(page)
 
 
 def notices(record: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -6,16 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.compare.cells import (
-    Cell,
-    Key,
-    describe,
-    differing,
-    environment_differences,
-    grouped,
-    name_of,
-    rates_of,
-)
+from strobe.compare.cells import Cell, Key, describe, differing, environment_differences, grouped, name_of, rates_of
 from strobe.compare.runs import Trained, damaged_sweeps, find_runs, is_folder, is_sweep, tidy
 from strobe.compare.speeds import Speeds, knees
 from strobe.diagnose.cores import TAKEN

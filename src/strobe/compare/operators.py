@@ -1,6 +1,5 @@
 """The operators whose time changed most between two runs, from their profiles' tables."""
 
-import statistics
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -70,7 +69,8 @@ def _images_per_step(run: Path) -> float | None:
         record = load_record(run)
     except DataError:
         record = Record({})
-    known = [row["images"] for row in steps_of(run) if row.get("profiled") and row.get("images")]
-    if known:
-        return statistics.fmean(known) / (record.count("world_size") or 1)
+    steps = steps_of(run)
+    images = steps.get("images")[(steps.get("profiled") != 0) & (steps.get("images") != 0)]
+    if len(images):
+        return float(images.mean()) / (record.count("world_size") or 1)
     return record.number("batch_size")

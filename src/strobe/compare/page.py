@@ -56,27 +56,33 @@ def render(comparison: Mapping[str, Any]) -> str:
         operators(compared),
         method(compared),
     ]
-    return rendered("comparison.html", {**head(compared), "sections": sections})
+    said, title, environment = verdict(compared), comparison["title"], compared.record.mapping("environment")
+    device, made = " · ".join(compared.gpus) or environment.get("cpu"), comparison["made"].replace("T", " ")[:16]
+    page = kit.Page(
+        f"{title} - Strobe",
+        ("comparison", environment.get("host"), device, made),
+        shown(said, _LONGEST),
+        _head(compared),
+        sections,
+        "comparison.json; works offline.",
+        _badges(compared),
+        "comparison",
+        long=len(said) > _LONG,
+    )
+    return rendered(page)
 
 
-def head(compared: Comparison) -> dict[str, Any]:
-    """The title, the verdict, the figures, and warnings."""
-    record, said, title = compared.record, verdict(compared), compared.record.summary["title"]
-    environment = record.mapping("environment")
-    device, made = " · ".join(compared.gpus) or environment.get("cpu"), record.summary["made"].replace("T", " ")[:16]
-    what = ["comparison", environment.get("host"), device, made]
-    return {
-        "title": f"{title} - Strobe",
-        "name": title,
-        "what": " · ".join(str(part) for part in what if part),
-        "badges": _badges(compared),
-        "said": shown(said, _LONGEST),
-        "long": len(said) > _LONG,
-        "lede": _lede(compared),
-        "tiles": _tiles(compared),
-        "regression": _regression(record.mapping("regression")),
-        "unlike": record.items("unlike"),
-    }
+def _head(compared: Comparison) -> list[kit.Part]:
+    """What stands against taking the verdict as it is, the figures, and warnings."""
+    record = compared.record
+    parts: list[kit.Part] = []
+    if lede := " ".join(f"{words.rstrip('.')}." for words in record.items("notes")):
+        parts.append(kit.Paragraph(lede, "lede"))
+    parts += [kit.Tiles(_tiles(compared)), *_regression(record.mapping("regression"))]
+    if unlike := [kit.Text(shown(line, 2000)) for line in record.items("unlike")]:
+        title = kit.Paragraph(kit.Text("Not the same in all runs:", "b"))
+        parts += kit.notice("fair unlike", title, kit.Files(unlike, ""))
+    return [*parts, kit.Paragraph(record.summary["title"], "run-name")]
 
 
 def verdict(compared: Comparison) -> str:
@@ -117,11 +123,6 @@ def _badges(compared: Comparison) -> list[tuple[str, str]]:
     return [(css, f"{much}{best.told_verdict}")]
 
 
-def _lede(compared: Comparison) -> list[str]:
-    """What stands against taking the verdict as it is."""
-    return [f"{words.rstrip('.')}." for words in compared.record.items("notes")]
-
-
 def _tiles(compared: Comparison) -> list[kit.Tile]:
     tiles, best = [], compared.best
     if best and best.rate:
@@ -140,15 +141,18 @@ def _tiles(compared: Comparison) -> list[kit.Tile]:
     return [*tiles, kit.Tile("Cells", f"{len(counts):,}", note=left), kit.Tile("Runs", f"{sum(counts):,}", note=each)]
 
 
-def _regression(found: Mapping[str, Any]) -> dict[str, Any]:
+def _regression(found: Mapping[str, Any]) -> list[kit.Part]:
     """What the gate found: how many cells are slower, and their names; else its own words."""
-    if not found or not found["cells"]:
-        return {"names": [], "said": f"{found['text']}."} if found else {}
-    names = found["cells"]
+    if not found:
+        return []
+    if not (names := found["cells"]):
+        return kit.note(kit.Text(f"{found['text']}.", "b"))
     count = f"{counted(len(names), 'cell')} {'is' if len(names) == 1 else 'are'}"
     said = f"{MARKS['slower']} {count} slower than the baseline by more than {percent(found['limit'])}, or failed:"
-    rest = f" and {len(names) - _MOST:,} more" if len(names) > _MOST else ""
-    return {"names": names[:_MOST], "rest": rest, "said": said}
+    shown_, left = names[:_MOST], len(names) - _MOST
+    told: list[kit.Text | str] = [kit.Text(cut(name, 160), "code", after="," * (name != shown_[-1])) for name in shown_]
+    told += [f"and {left:,} more"] * (left > 0)
+    return kit.notice("bad", kit.Paragraph(kit.Text(said, "b")), kit.Paragraph(told))
 
 
 @dataclass(frozen=True)

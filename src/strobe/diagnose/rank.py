@@ -34,6 +34,7 @@ from strobe.present.format import counted, duration, inside, percent
 from strobe.present.format import rate as figure
 from strobe.records.run import Record, rate_of
 from strobe.traces.evidence import read_evidence
+from strobe.traces.rank import Read, read_trace
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
 AGAIN = "raise the trainer's max_time or max_steps until six or more are measured."
@@ -94,15 +95,15 @@ ALIKE = 1.5  # times the mean: a callback that never takes longer, in each of th
 FAR_BELOW = 2.0  # times as much as it gains would be gained, if all of its share of the step could be
 
 
-def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path) -> None:
-    """Compute anew what follows from the record and the run's traces.
+def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path, read: Read = read_trace) -> None:
+    """Compute anew what follows from the record and the run's traces, which ``read`` reads.
 
     That is ``efficiency``, ``trace_evidence``, ``attribution``, ``findings`` and ``verdict``.
     """
     summary["efficiency"] = efficiency(summary)
     record = Record(summary, config)
     paths = [run_dir / trace for trace in record.items("traces") if isinstance(trace, str)]
-    if evidence := read_evidence([path for path in paths if path.is_file()]):
+    if evidence := read_evidence([path for path in paths if path.is_file()], read):
         summary["trace_evidence"] = evidence
     step = step_of(record)
     parts = attribution(record, step) if step else []

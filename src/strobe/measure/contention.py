@@ -87,9 +87,12 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
     """
     seconds = max(after.at - before.at, 1e-9)
 
-    def share(name: str, per: float = 1.0) -> float | None:
+    def more(name: str) -> Any:
         ends = getattr(before, name), getattr(after, name)
-        return None if None in ends else max(0.0, ends[1] - ends[0]) / seconds / per
+        return None if None in ends else max(0, ends[1] - ends[0])
+
+    def share(name: str, per: float = 1.0) -> float | None:
+        return None if (found := more(name)) is None else found / seconds / per
 
     throttled, periods = share("throttled"), share("periods")
     if throttled is not None and periods:  # summed over processors, it can exceed the time that passed
@@ -106,10 +109,6 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         if pid not in mine and used >= LEAST_CORES and process.parent != KERNEL:
             found.append((used, process.name, pid))
 
-    def counted(name: str) -> int | None:
-        ends = getattr(before, name), getattr(after, name)
-        return None if None in ends else max(0, ends[1] - ends[0])
-
     return {
         "seconds": seconds,
         "own": own,
@@ -120,9 +119,9 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         "throttled": throttled,
         "starved": share("starved"),
         "delayed": share("delayed"),
-        "swapped_bytes": counted("swapped"),
+        "swapped_bytes": more("swapped"),
         "choked": share("choked"),
-        "throttles": counted("throttles"),
+        "throttles": more("throttles"),
         "hertz": [before.hertz, after.hertz],
         "busiest": [{"name": name, "pid": pid, "cores": used} for used, name, pid in sorted(found)[: -NAMED - 1 : -1]],
     }

@@ -22,38 +22,23 @@ MOST_TOLD = 5
 
 @dataclass(frozen=True)
 class Case:
-    """One cell before the gate.
-
-    Attributes:
-        name: the cell's.
-        ratio: its speed over the baseline's; None if unknown.
-        failed: whether it failed where the baseline did not.
-        doubt: why it cannot be judged, whatever the ratio says: a counterpart or a record is missing.
-    """
+    """One cell before the gate."""
 
     name: str
-    ratio: Estimate | None = None
-    failed: bool = False
-    doubt: str | None = None
+    ratio: Estimate | None = None  # its speed over the baseline's; None if unknown
+    failed: bool = False  # where the baseline did not
+    doubt: str | None = None  # why it cannot be judged, whatever the ratio: a counterpart or a record is missing
 
 
 @dataclass(frozen=True)
 class Ruling:
-    """The gate's verdict on all cells; lists hold their names.
+    """The gate's verdict on all cells; lists hold their names."""
 
-    Attributes:
-        limit: the share of speed that may be lost.
-        passed: shown to have kept more than 1 - limit.
-        slower: regressions.
-        unjudged: cells that cannot be told yet.
-        text: the verdict in one line.
-    """
-
-    limit: float
-    passed: list[str]
-    slower: list[str]
-    unjudged: list[str]
-    text: str
+    limit: float  # share of speed that may be lost
+    passed: list[str]  # shown to have kept more than 1 - limit
+    slower: list[str]  # regressions
+    unjudged: list[str]  # cannot be told yet
+    text: str  # the verdict in one line
 
     @property
     def code(self) -> int:

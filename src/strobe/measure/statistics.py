@@ -44,23 +44,14 @@ Interval = dict[str, Any]  # an estimate in records: median, low and high, each 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A figure and the interval that holds the truth in a share ``level`` of all cases; no ends for too few values.
+    """A figure and the interval that holds the truth in a share ``level`` of all cases; no ends for too few values."""
 
-    Attributes:
-        middle: the geometric mean of rates and ratios; the median of what was measured in one run.
-        low: the interval's lower end.
-        high: its upper end.
-        level: of the interval.
-        n: the number of values; with two sides, of the side with fewer.
-        freedom: degrees of freedom, if the interval is by Student's t.
-    """
-
-    middle: float
+    middle: float  # the geometric mean of rates and ratios; the median of what was measured in one run
     low: float | None
     high: float | None
     level: float
-    n: int
-    freedom: float | None = field(default=None, compare=False)
+    n: int  # values; with two sides, of the side with fewer
+    freedom: float | None = field(default=None, compare=False)  # if the interval is by Student's t
 
     @property
     def verdict(self) -> Verdict:

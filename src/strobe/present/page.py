@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import webbrowser
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from strobe.present.format import cut
+from strobe.present.parts import Page
 from strobe.records.files import whole
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -51,14 +52,16 @@ def asset(name: str) -> Markup:
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
-def render(template: str, page: Mapping[str, Any]) -> str:
-    """A self-contained page of ``sections`` and what its header needs; every text is escaped."""
-    parts = list(_all(part for section in page["sections"] for part in section.parts))
+def render(page: Page) -> str:
+    """A self-contained page; every text is escaped."""
+    parts = list(_all(part for section in page.sections for part in section.parts))
     names = ["copy.js"]
     for wanted, scripts in _SCRIPTS.items():
         names += scripts if any(getattr(part, wanted, None) for part in parts) else ()
     code = [asset(name) for name in names]
-    return _environment().get_template(template).render(page, names=names, scripts=code, policy=_policy(code))
+    what = " · ".join(str(part) for part in page.what if part)
+    template = _environment().get_template("page.html")
+    return template.render(page=page, what=what, names=names, scripts=code, policy=_policy(code))
 
 
 def write_whole(path: Path, text: str) -> Path:

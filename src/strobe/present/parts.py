@@ -210,8 +210,39 @@ class Flame:
     flame: Sequence[Mapping[str, Any]]
 
 
+@dataclass(frozen=True)
+class Tile:
+    """A figure at the top of a page."""
+
+    name: str
+    figure: str
+    unit: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """The main figures, side by side."""
+
+    tiles: Sequence[Tile]
+
+
 Part = (
-    Table | Paragraph | Heading | Facts | Command | Chart | Keys | Block | Rows | Files | Pre | Errors | Cards | Flame
+    Table
+    | Paragraph
+    | Heading
+    | Facts
+    | Command
+    | Chart
+    | Keys
+    | Block
+    | Rows
+    | Files
+    | Pre
+    | Errors
+    | Cards
+    | Flame
+    | Tiles
 )
 
 
@@ -227,13 +258,18 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A figure at the top of a page."""
+class Page:
+    """A page: its header, and its sections. ``made_from``: what it shows again, in its last line."""
 
-    name: str
-    figure: str
-    unit: str = ""
-    note: str = ""
+    title: str  # of the browser's tab
+    what: Iterable[object]  # was measured, when and where, beside this program's name; what is unknown is left out
+    said: object  # the headline
+    head: Sequence[Part]  # below the headline
+    sections: Sequence[Section]
+    made_from: str
+    badges: Sequence[tuple[str, str]] = ()  # class and text
+    css: str = ""
+    long: bool = False  # whether the headline is as long as a paragraph
 
 
 def named(text: object, tag: str = "span", *small: str) -> Text:
@@ -251,6 +287,16 @@ def link(path: str | None, words: str, *small: str) -> Text:
     if not path or path.startswith("/"):
         return Text(words, "span", "none", small)
     return Text(words, small=small, link=f"./{quote(path.encode('utf-8', 'replace'))}")
+
+
+def notice(css: str, *parts: Part) -> list[Part]:
+    """What must be seen before any figure: ``bad``, ``fair`` or ``good``."""
+    return [Block(parts, f"error {css}")] if parts else []
+
+
+def tiles(found: Sequence[Tile]) -> list[Part]:
+    """The main figures; nothing without any."""
+    return [Tiles(found)] if found else []
 
 
 def note(*sentences: str | Text) -> list[Part]:

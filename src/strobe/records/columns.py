@@ -165,22 +165,15 @@ def columns_of(events: Iterable[Event], path: Path, said: Trace) -> Columns:
         devices.append(device if isinstance(device, int) and -1 <= device < 1 << 15 else 0)
         sizes.append(_number(args.get("Bytes" if memory else "bytes")))
         extras.append(_number(args.get("Total Allocated" if memory else "est. achieved occupancy %")))
-    start_, length_ = (np.frombuffer(times, np.float64) if times else np.empty(0) for times in (starts, lengths))
+
+    def held(of: "array[Any]") -> NDArray[Any]:
+        return np.frombuffer(of, of.typecode) if of else np.empty(0, of.typecode)
+
+    start_, length_ = held(starts), held(lengths)
     known = np.isfinite(start_) & np.isfinite(length_)
     origin = float(start_[known].min()) if known.any() else 0.0
-    parts: tuple[tuple[Any, Any], ...] = (
-        (kinds, np.int8),
-        (names_, np.int32),
-        (starts, np.float64),
-        (lengths, np.float64),
-        (tracks_, np.int32),
-        (calls, np.int64),
-        (devices, np.int16),
-        (shapes, np.int32),
-        (sizes, np.float64),
-        (extras, np.float64),
-    )
-    columns: list[Any] = [np.frombuffer(part, kind)[known] if part else np.empty(0, kind) for part, kind in parts]
+    parts = (kinds, names_, starts, lengths, tracks_, calls, devices, shapes, sizes, extras)
+    columns: list[Any] = [held(part)[known] for part in parts]
     columns[2] = columns[2] - origin
     return Columns(path, said, origin, names, list(tracks), processes, *columns)
 

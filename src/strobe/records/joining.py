@@ -14,7 +14,7 @@ from strobe.callbacks.columns import GAPS, OWNED, PHASES
 from strobe.records.files import BEGUN
 from strobe.records.ranks import FOLDER, SIZES, WAIT, rank_files, summarised
 from strobe.records.run import CONFIG, SCHEMA, Record, load_record, read_summary, read_yaml
-from strobe.records.step_table import read_table
+from strobe.records.step_table import StepTable, read_table
 from strobe.records.steps import measure_steps
 
 PATIENCE, IMPATIENCE = 5.0, 1.0  # seconds for the others' last rows: of a training that was completed, or was not
@@ -47,15 +47,16 @@ def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | Non
     those that a profiler disturbed on any rank, are left out. If the rows do not say how long a rank waited, only
     ``ranks``, ``steps`` and ``coverage`` are known.
     """
-    rows: dict[int, dict[int, dict[str, float]]] = {}
+    tables: dict[int, StepTable] = {}
     if world_size is None or world_size < 2:
         return None
     last = max(FEWEST_JOINED, MOST_ROWS // world_size)
     for rank, path in rank_files(run_dir).items():
         with suppress(OSError, ValueError, TypeError, KeyError, csv.Error):  # of a damaged file nothing is known
-            if rank < world_size and (found := read_table(path, _is_wanted, last=last).rows()):
-                rows[rank] = {int(row["step"]): row for row in found}
-    return summarised(rows, world_size) if 0 in rows else None
+            found = read_table(path, _is_wanted, last=last)
+            if rank < world_size and len(found) and found.has("step").all():
+                tables[rank] = found
+    return summarised(tables, world_size) if 0 in tables else None
 
 
 def _is_wanted(column: str) -> bool:

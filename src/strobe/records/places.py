@@ -7,10 +7,8 @@ import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from strobe.errors import ConfigError, DataError
-from strobe.records.run import read_summary
 
 OUTPUTS, ATTACHED = Path("outputs"), Path("strobe-runs")  # where train.py and attached trainings write
 TUNED = Path("strobe-tune")  # where searches of scripts do
@@ -89,17 +87,6 @@ def newest_of(traces: Iterable[Path]) -> list[Path]:
 def has_events(path: Path) -> bool:
     """Whether TensorBoard's own tabs have something to show."""
     return any(path.rglob("events.out.tfevents*"))
-
-
-def record_of(run: Path) -> dict[str, Any] | None:
-    """A run's record; None when there is none yet. Exits when it cannot be read."""
-    path = run / "summary.json"
-    if not path.is_file():
-        return None
-    try:
-        return read_summary(path)
-    except (OSError, ValueError) as error:
-        raise SystemExit(f"{path} is not a run's record ({error}); look at the run's train.log") from None
 
 
 def fault_of(trace: Path) -> str | None:

@@ -7,9 +7,9 @@ over the mean of all ranks', is that of "Understanding stragglers in large model
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES
 from strobe.measure.statistics import independent, mean_ratio
 from strobe.measure.timing import WARMUP_STEPS
+from strobe.records.step_table import StepTable
 
 HOST = ("data_wait", "callbacks", "other")  # phases in which a device has nothing to do
 FOLDER, WAIT, DEVICE_WAIT, ON_DEVICE = "ranks", "exposed_wait", "device_exposed_wait", "device_total"
@@ -42,7 +43,6 @@ TAIL = 0.02  # of the steps on either side, taken for less extreme where regular
 COLUMNS = 60  # of the heat map
 
 Values = NDArray[np.float64]
-Rows = Mapping[int, Mapping[int, dict[str, float]]]  # by rank and step
 
 
 def rank_files(run_dir: Path) -> dict[int, Path]:
@@ -52,50 +52,32 @@ def rank_files(run_dir: Path) -> dict[int, Path]:
     return {rank: path for rank, path in sorted(found.items()) if path.is_file()}
 
 
-def _is_disturbed(row: Mapping[str, float]) -> bool:
-    return bool(row.get("profiled", 1.0) or row.get("compiled"))
-
-
-def summarised(rows: Rows, world_size: int) -> dict[str, Any]:
-    """What ``measure_ranks`` returns, from the rows of each rank."""
-    steps = sorted(set().union(*rows.values()))[WARMUP_STEPS:]
-    shared = [step for step in steps if all(step in found for found in rows.values())]
-    needed = {WAIT, *(name for found in rows.values() for row in found.values() for name in row if name == ON_DEVICE)}
-    whole = [
-        {step for step in shared if not _is_disturbed(found[step]) and needed <= found[step].keys()}
-        for found in rows.values()
+def summarised(tables: Mapping[int, StepTable], world_size: int) -> dict[str, Any]:
+    """What ``measure_ranks`` returns, from the rows of each rank, of which there is one at least."""
+    numbers = [table.get("step") for table in tables.values()]
+    steps = reduce(np.union1d, numbers)[WARMUP_STEPS:]
+    shared = reduce(np.intersect1d, numbers, steps)
+    needed = [WAIT, *[ON_DEVICE] * any(table.has(ON_DEVICE).any() for table in tables.values())]
+    calm = [
+        number[(table.get("profiled", 1.0) == 0) & (table.get("compiled") == 0) & table.has(*needed)]
+        for number, table in zip(numbers, tables.values(), strict=True)
     ]
-    counted = sorted(set.intersection(*whole))
+    counted = reduce(np.intersect1d, calm, shared)
     record: dict[str, Any] = {
         "world_size": world_size,
-        "ranks": list(rows),
+        "ranks": list(tables),
         "steps": len(steps),
-        "coverage": len(shared) / len(steps) if steps and len(rows) == world_size else 0.0,
+        "coverage": len(shared) / len(steps) if len(steps) and len(tables) == world_size else 0.0,
         **dict.fromkeys(("slowdown", "speedup", "slowest", "share", "phase", "owner", "extra_seconds", "pattern")),
         **dict.fromkeys(("since_step", "uneven", "own_seconds", "waits", "phases", "elements", "first", "heat")),
         "slow": [],
     }
-    updates = _by_update(rows[0], counted)
-    if len(updates) < FEWEST:
+    # With accumulated gradients, ranks wait for each other only at an update.
+    ends = np.flatnonzero(tables[0].at(counted).get("updates", 1.0) > 0)
+    if len(ends) < FEWEST:
         return record
-    means = {rank: [_mean_row([found[step] for step in steps]) for steps in updates] for rank, found in rows.items()}
-    return record | _Joined(means, [steps[0] for steps in updates]).told(world_size)
-
-
-def _by_update(rows: Mapping[int, dict[str, float]], steps: Sequence[int]) -> list[list[int]]:
-    """The steps up to each update: with accumulated gradients, ranks wait for each other only there."""
-    found: list[list[int]] = [[]]
-    for step in steps:
-        found[-1].append(step)
-        if rows[step].get("updates", 1.0) > 0:
-            found.append([])
-    return found[:-1]
-
-
-def _mean_row(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    if len(rows) == 1:
-        return rows[0]
-    return {name: sum(row.get(name, 0.0) for row in rows) / len(rows) for name in rows[-1]}
+    starts, counted = np.append(0, ends[:-1] + 1), counted[: ends[-1] + 1]
+    return record | _Joined({rank: table.at(counted) for rank, table in tables.items()}, starts).told(world_size)
 
 
 @dataclass(frozen=True)
@@ -110,14 +92,18 @@ class _Straggling:
 
 
 class _Joined:
-    """The steps that all ranks have; arrays are (ranks, steps), in seconds."""
+    """The steps that all ranks have, as the mean of those up to each update; arrays are (ranks, updates), in seconds.
 
-    def __init__(self, rows: Mapping[int, Sequence[dict[str, float]]], steps: Sequence[int]) -> None:
-        self.rows, self.steps, self.names = rows, steps, list(rows)
+    ``starts``: places of the first step for each update.
+    """
+
+    def __init__(self, tables: Mapping[int, StepTable], starts: NDArray[np.int64]) -> None:
+        self._tables, self._starts, self.names = tables, starts, list(tables)
+        self.steps = tables[0].get("step")[starts].astype(int).tolist()
         self.total = self.column("total")
         self.phases = {phase: self.column(phase) for phase in PHASES}
         self.waits = {phase: self.column(f"wait_{phase}") for phase in PHASES}
-        if all(ON_DEVICE in row for found in rows.values() for row in found):
+        if all(table.has(ON_DEVICE).all() for table in tables.values()):
             self._as_the_devices_saw_it()
         self.wait: Values = sum(self.waits.values(), 0 * self.total)
         self.phases = {phase: np.maximum(0.0, self.phases[phase] - self.waits[phase]) for phase in PHASES}
@@ -136,7 +122,8 @@ class _Joined:
         self.phases = dict.fromkeys(PHASES, 0 * self.total) | shares | on_device
 
     def column(self, name: str) -> Values:
-        return np.array([[row.get(name, 0.0) for row in found] for found in self.rows.values()])
+        found = [table.get(name) for table in self._tables.values()]
+        return np.add.reduceat(found, self._starts, axis=1) / np.diff(self._starts, append=len(found[0]))
 
     def told(self, world_size: int) -> dict[str, Any]:
         """The entry in the record."""
@@ -294,7 +281,7 @@ class _Joined:
         late, part = found.slow.any(axis=0), slice(found.since, None)  # what grows is told since it began
         extra = self._extra(found.slow[:, part], {name: each[:, part] for name, each in self.phases.items()})
         phase = max(extra, key=lambda name: extra[name])
-        columns = sorted({name for row in self.rows.values() for name in row[0] if name.startswith(OWNED)})
+        columns = sorted({name for one in self._tables.values() for name in one.columns if name.startswith(OWNED)})
         hooks = {name: self.column(name)[:, part] for name in columns} if phase == "callbacks" else {}
         owned = self._extra(found.slow[:, part], hooks)
         owner = max(owned, key=lambda name: owned[name], default=None)

@@ -23,10 +23,12 @@ class StepTable:
     def __len__(self) -> int:
         return len(self.places)
 
-    def has(self, name: str) -> NDArray[np.bool_]:
-        """Which steps (N,) have a value in this column."""
-        found = self.columns.get(name)
-        return np.zeros(len(self), dtype=bool) if found is None else ~np.isnan(found[self.places])
+    def has(self, *names: str) -> NDArray[np.bool_]:
+        """Which steps (N,) have a value in each of these columns."""
+        if not self.columns.keys() >= {*names}:
+            return np.zeros(len(self), dtype=bool)
+        found: NDArray[np.bool_] = ~np.isnan([self.columns[name][self.places] for name in names])
+        return np.asarray(found.all(axis=0))
 
     def get(self, name: str, default: float = 0.0) -> Values:
         """The column's values (N,); empty cells, and a column that is missing, read as ``default``."""
@@ -39,6 +41,11 @@ class StepTable:
         """Only these steps."""
         return StepTable(self.columns, self.places[which])
 
+    def at(self, steps: Values) -> "StepTable":
+        """The rows of these steps, each of which has one; of several of one step the last."""
+        found, last = np.unique(self.get("step")[::-1], return_index=True)
+        return StepTable(self.columns, self.places[::-1][last[np.searchsorted(found, steps)]])
+
     def rows(self) -> list[dict[str, float]]:
         """Each step as a dictionary, without empty cells."""
         found = zip(*(self.columns[name][self.places].tolist() for name in self.columns), strict=True)
@@ -48,6 +55,9 @@ class StepTable:
         ]
 
 
+NO_STEPS = StepTable({}, np.arange(0))
+
+
 def read_table(path: Path, wanted: Callable[[str], bool] = lambda _: True, *, last: int | None = None) -> StepTable:
     """The complete rows, or only the ``last`` N, of the columns ``wanted``; a killed run's last row may be cut off.
 
@@ -55,7 +65,7 @@ def read_table(path: Path, wanted: Callable[[str], bool] = lambda _: True, *, la
         ValueError: the file is damaged.
     """
     if not path.is_file():
-        return StepTable({}, np.arange(0))
+        return NO_STEPS
     with path.open("rb") as file:
         names = next(csv.reader([file.readline().decode()]), [])
         if last is not None and (near := path.stat().st_size - last * LONGEST_ROW) > file.tell():

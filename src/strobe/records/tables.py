@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from strobe.callbacks.columns import GAPS, PHASES
+from strobe.records.step_table import NO_STEPS, StepTable, read_table
 
-Rows = Sequence[dict[str, float]]
 TOP = 15
 DRAWN = {"step", "epoch", "images", "profiled", "total", "device_total", *GAPS}  # columns of steps.csv
 DEVICE_TABLE, HOST_TABLE = "operators_by_device_time", "operators_by_cpu_time"
@@ -57,14 +57,12 @@ class File:
     size: int
 
 
-def steps_of(run: Path) -> list[dict[str, float]]:
-    """The rows of ``steps.csv``, as far as they are drawn; empty if it is missing or damaged."""
-    from strobe.records.step_table import read_table  # which imports NumPy
-
+def steps_of(run: Path) -> StepTable:
+    """``steps.csv``, as far as it is drawn; empty if it is missing or damaged."""
     try:
-        return read_table(run / "steps.csv", DRAWN.__contains__).rows()
+        return read_table(run / "steps.csv", DRAWN.__contains__)
     except (OSError, ValueError, TypeError, KeyError, csv.Error):
-        return []
+        return NO_STEPS
 
 
 def operators_of(

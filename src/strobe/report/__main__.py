@@ -7,6 +7,7 @@ if __name__ == "__main__":
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from strobe.diagnose.rank import conclude
@@ -17,6 +18,7 @@ from strobe.records.joining import is_whole, join_ranks, recover
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record
 from strobe.report.page import write_report
+from strobe.traces.rank import read_trace
 
 HELP = """Rebuilds report.html of runs from their records.
 
@@ -46,8 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 record = Record(dict(found.summary), found.config)
                 if (ranks := join_ranks(run, record.count("world_size"))) is not None:
                     record.summary["ranks"] = ranks
-                conclude(record.summary, record.config, run)
-                written.append(write_report(run, record))
+                read = cache(read_trace)
+                conclude(record.summary, record.config, run, read)
+                written.append(write_report(run, record, read))
                 print(written[-1])
                 print(f"  {record.text('verdict') or 'The record holds no verdict.'}")
                 if not is_whole(run):

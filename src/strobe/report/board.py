@@ -2,7 +2,7 @@
 
 import html
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,11 @@ from strobe.report.trace_page import first_trace, told
 from strobe.report.trace_steps import CSS
 from strobe.traces.compared import mean_of
 from strobe.traces.operators import kernels, operators
+from strobe.traces.rank import RankTrace, Read, read_trace
 
 if TYPE_CHECKING:
     from lightning import Trainer
     from matplotlib.figure import Figure
-
-    from strobe.traces.rank import RankTrace
 
 METRICS = ("val/accuracy",)  # of the HParams tab: curves that Lightning logs
 _TYPES: dict[str, type | tuple[type, ...]] = {"string": str, "number": (int, float), "bool": bool}
@@ -59,7 +58,11 @@ _CEILING_NAMES = {"loader": "loader alone", "model": "model alone", "joint": "bo
 
 
 def show_verdict(
-    trainer: "Trainer", summary: dict[str, Any], config: dict[str, Any] | None = None, run_dir: Path | None = None
+    trainer: "Trainer",
+    summary: dict[str, Any],
+    config: dict[str, Any] | None = None,
+    run_dir: Path | None = None,
+    read: Read = read_trace,
 ) -> None:
     """Write a run's record to TensorBoard's loggers, on rank 0, even after Lightning has closed them.
 
@@ -71,7 +74,7 @@ def show_verdict(
 
     record, step = Record(summary, config or {}), trainer.global_step
     loggers = trainer.loggers if trainer.is_global_zero else []
-    traced = first_trace(run_dir, record) if run_dir and loggers else None
+    traced = first_trace(run_dir, record, read) if run_dir and loggers else None
     for board in [logger.experiment for logger in loggers if isinstance(logger, TensorBoardLogger)]:
         if text := markdown(record):
             board.add_text("strobe/verdict", text, step)
@@ -104,34 +107,28 @@ def markdown(record: Record) -> str:
     return "\n\n".join(filter(None, paragraphs))
 
 
-def trace_text(rank: "RankTrace") -> str:
+def trace_text(rank: RankTrace) -> str:
     """What the page of a trace says first, and its tables' first rows, as Markdown."""
     (first, rest), length = told(rank), mean_of(rank.lengths) or 1.0
     paragraphs = [f"**{_plain(first)}** {_plain(rest)}", "The page of it is traces.html in the run's directory."]
-    tables: list[tuple[tuple[str, ...], list[tuple[str, ...]]]] = [
-        (
-            ("Of a step", "Time", "Share"),
-            [(n, duration(mean_of(v)), percent(mean_of(v) / length)) for n, v in rank.uses.items()],
-        ),
-        (
-            ("Operator", "Calls", "Own", "Total"),
-            [
-                (r.name, f"{r.calls:,}", duration(r.own / 1e6), duration(r.total / 1e6))
-                for r in operators([rank])[:_ROWS]
-            ],
-        ),
-        (
-            ("Kernel", "Calls", "Total"),
-            [(r.name, f"{r.calls:,}", duration(r.total / 1e6)) for r in kernels([rank])[:_ROWS]],
-        ),
+    used = [(name, duration(mean_of(times)), percent(mean_of(times) / length)) for name, times in rank.uses.items()]
+    called = [
+        (row.name, f"{row.calls:,}", duration(row.own / 1e6), duration(row.total / 1e6))
+        for row in operators([rank])[:_ROWS]
     ]
+    ran = [(row.name, f"{row.calls:,}", duration(row.total / 1e6)) for row in kernels([rank])[:_ROWS]]
+    tables: tuple[tuple[tuple[str, ...], Sequence[tuple[str, ...]]], ...] = (
+        (("Of a step", "Time", "Share"), used),
+        (("Operator", "Calls", "Own", "Total"), called),
+        (("Kernel", "Calls", "Total"), ran),
+    )
     for heads, rows in tables:
         lines = [heads, ("---",) * len(heads), *(tuple(_plain(cut(cell, 60)) for cell in row) for row in rows)]
         paragraphs += ["\n".join(f"| {' | '.join(line)} |" for line in lines)] if rows else []
     return "\n\n".join(paragraphs)
 
 
-def trace_picture(rank: "RankTrace") -> "Figure":
+def trace_picture(rank: RankTrace) -> "Figure":
     """What a mean step of a trace is used for, as a bar."""
     page, total = Sheet(), mean_of(rank.lengths) or 1.0
     page.line(f"In the trace, where recording made it slower: {duration(total)} a step", 22, FAINT)

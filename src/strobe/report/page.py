@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path, PurePath
-from typing import Any
 
+from strobe.present import parts as kit
 from strobe.present.format import counted, cut, duration, figure, here, percent
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
-from strobe.present.parts import Tile
 from strobe.records.run import Record, load_record, rate_of
-from strobe.records.tables import File, Operators, Rows, files_of, operators_of, steps_of
+from strobe.records.step_table import NO_STEPS, StepTable
+from strobe.records.tables import File, Operators, files_of, operators_of, steps_of
 from strobe.report.cards import findings
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
@@ -17,32 +17,25 @@ from strobe.report.ranks import ranks
 from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
 from strobe.report.trace_page import write_run_page
-from strobe.report.wording import (
-    ceiling_rates,
-    median_step,
-    share_of_ceiling,
-    subject,
-    trust,
-    unit_of,
-    verdict,
-)
+from strobe.report.wording import ceiling_rates, median_step, share_of_ceiling, subject, trust, unit_of, verdict
+from strobe.traces.rank import Read, read_trace
 
 NAME = "report.html"
 STATUS = {"completed": "good", "interrupted": "fair", "failed": "bad"}
-LONGEST_HEADLINE = 240  # characters; a longer first sentence is set as text
+LONGEST_HEADLINE, LONGEST_ERROR = 240, 6000  # characters; a longer first sentence is set as text
 
 
-def write_report(run_dir: Path, record: Record | None = None) -> Path:
+def write_report(run_dir: Path, record: Record | None = None, read: Read = read_trace) -> Path:
     """Write ``report.html`` into a run's directory, whole or not at all, and return its path.
 
-    ``record``: what to show instead of the run's own record, such as one with new findings.
+    ``record``: what to show instead of the run's own record, such as one with new findings. ``read`` reads traces.
 
     Raises:
         DataError: The directory holds no record, or one that is damaged or of another program or version.
         OSError: The file cannot be written.
     """
     record = record or load_record(run_dir)
-    write_run_page(run_dir, record)
+    write_run_page(run_dir, record, read)
     name, files = here(run_dir.absolute()), files_of(run_dir)
     text = render(record, steps_of(run_dir), operators_of(run_dir), name=name, files=files)
     return write_whole(run_dir / NAME, text)
@@ -50,7 +43,7 @@ def write_report(run_dir: Path, record: Record | None = None) -> Path:
 
 def render(
     record: Record,
-    rows: Rows = (),
+    rows: StepTable = NO_STEPS,
     slowest: Operators | None = None,
     *,
     name: str = "",
@@ -75,32 +68,33 @@ def render(
         environment(record),
         listing(files),
     ]
-    page = head(record)
-    title = ": ".join(filter(None, (PurePath(name).name, page["said"])))  # in a row of tabs the run comes first
-    return rendered("report.html", {**page, "title": title, "name": name, "sections": sections})
-
-
-def head(record: Record) -> dict[str, Any]:
-    """What ran, how it ended, the verdict, how far to trust it, and the main figures."""
-    status, kind = record.text("status") or "unknown", record.text("error", "type") or ""
-    message = (record.text("error", "message") or "").strip()
     first, rest = _told(record)
-    error = {
-        "css": STATUS.get(status, "fair"),
-        "title": "What stopped it" if status == "interrupted" else "What went wrong",
-        "kind": "" if status == "interrupted" and message else kind,
-        "message": message,
-    }
-    return {
-        "said": first,
-        "what": " · ".join(subject(record)),
-        "badges": [(STATUS.get(status, "fair"), status)],
-        "long": len(first) > LONGEST_HEADLINE,
-        "rest": rest,
-        "trust": trust(record),
-        "error": error if (kind or message) and not first.endswith(message or kind) else None,
-        "tiles": _tiles(record),
-    }
+    status = record.text("status") or "unknown"
+    page = kit.Page(
+        ": ".join(filter(None, (PurePath(name).name, first))),  # in a row of tabs the run comes first
+        subject(record),
+        first,
+        _head(record, first, rest, name),
+        sections,
+        "this run's records; strobe report makes it again.",
+        [(STATUS.get(status, "fair"), status)],
+        long=len(first) > LONGEST_HEADLINE,
+    )
+    return rendered(page)
+
+
+def _head(record: Record, first: str, rest: str, name: str) -> list[kit.Part]:
+    """What is said below the headline: what went wrong, how far to trust the run, the main figures."""
+    status, kind = record.text("status") or "unknown", record.text("error", "type") or ""
+    message, (level, trusted) = (record.text("error", "message") or "").strip(), trust(record)
+    parts: list[kit.Part] = [kit.Paragraph(rest, "lede")] if rest else []
+    if (kind or message) and not first.endswith(message or kind):
+        title = "What stopped it" if status == "interrupted" else "What went wrong"
+        named = "" if status == "interrupted" and message else kind
+        said = [kit.Pre(cut(message, LONGEST_ERROR))] if message else []
+        parts += kit.notice(STATUS.get(status, "fair"), kit.Paragraph([kit.Text(title, "b"), named]), *said)
+    parts += [kit.Paragraph(trusted, f"trust {level}")] if trusted else []
+    return [*parts, *kit.tiles(_tiles(record)), kit.Paragraph(name, "run-name")]
 
 
 def _told(record: Record) -> tuple[str, str]:
@@ -124,20 +118,20 @@ def _told(record: Record) -> tuple[str, str]:
     return first, "This record holds no verdict."
 
 
-def _tiles(record: Record) -> list[Tile]:
+def _tiles(record: Record) -> list[kit.Tile]:
     """Images/s, the share of the ceiling, the step, the share of waiting; nothing where no step was measured."""
     tiles = []
     if rate := rate_of(record):
-        tiles.append(Tile("Training", figure(rate), unit_of(record), "with pauses between steps"))
+        tiles.append(kit.Tile("Training", figure(rate), unit_of(record), "with pauses between steps"))
         share = share_of_ceiling(record)
         why = lowest_ceiling(record) if share is not None else "not known: see Ceilings"
         if ceiling_rates(record):
-            tiles.append(Tile("Of the ceiling", "-" if share is None else percent(share), "", why))
+            tiles.append(kit.Tile("Of the ceiling", "-" if share is None else percent(share), "", why))
     total = record.number("step_seconds", "total")
     if total is not None and total > 0:
         much, _, unit = duration(total).partition(" ")
         steps = f"of {counted(count, 'step')}" if (count := record.count("steps", "measured")) else ""
-        tiles.append(Tile("Mean step", much, unit, "; ".join(filter(None, (steps, median_step(record))))))
+        tiles.append(kit.Tile("Mean step", much, unit, "; ".join(filter(None, (steps, median_step(record))))))
         if (wait := record.number("step_seconds", "data_wait")) is not None:
-            tiles.append(Tile("Waiting for data", percent(wait / total), "", f"{duration(wait)} of each step"))
+            tiles.append(kit.Tile("Waiting for data", percent(wait / total), "", f"{duration(wait)} of each step"))
     return tiles

@@ -1,7 +1,10 @@
 """Several ranks: who works how long in which part of the run, and who waits for whom."""
 
 import math
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+
+from markupsafe import Markup
 
 from strobe.present.charts.rows import ROW
 from strobe.present.charts.svg import anchor_at, label, rect, svg
@@ -43,52 +46,38 @@ def ranks(record: Record) -> Section:
 def _heat(record: Record, shown: list[str], own: dict[str, float]) -> list[Part]:
     """A row for each rank, a column for each part of the run, darker where the rank works longer than the mean one."""
     steps = [int(step) for value in record.items("ranks", "heat", "steps") if (step := as_number(value)) is not None]
-    rows = record.items("ranks", "heat", "ranks")
-    names = [str(rank) for rank in record.items("ranks", "ranks")]
+    named = zip(map(str, record.items("ranks", "ranks")), record.items("ranks", "heat", "ranks"), strict=False)
+    known = [(rank, values) for rank, values in named if isinstance(values, list) and len(values) == len(steps)]
+    told = [
+        (rank, [as_number(value) for value in values], Text(duration(own[rank]), "b", small=["own work"]))
+        for rank, values in known
+        if rank in shown
+    ]
+    return heat_map(told, steps)
+
+
+def heat_map(ranks: Iterable[tuple[str, Sequence[float | None], Text]], steps: Sequence[int]) -> list[Part]:
+    """A row for each rank, with multiples of the mean rank's time at each of these steps, and its own figure."""
     lines = []
-    for rank, values in zip(names, rows, strict=False):
-        if rank not in shown or not isinstance(values, list) or len(values) != len(steps) or not steps:
-            continue
-        shades = [shade_of(as_number(value)) for value in values]
+    for rank, values, figure in ranks if steps else ():
+        shades = [min(SHADES - 1, max(0, math.floor(((value or 1.0) - 1) / SHADE + 0.5))) for value in values]
+        drawn, start = list[Markup](), 0
+        for shade, same in groupby(shades):  # neighbours of one shade are one box
+            end = start + len(list(same))
+            title = f"from step {steps[start]:,}: {_meaning(shade)}"
+            drawn.append(rect(start / len(shades), 2, (end - start) / len(shades), ROW - 4, f"heat-{shade}", title))
+            start = end
         said = f"rank {rank}: {' '.join(map(str, shades))} tenths longer than the mean rank"
-        lines.append(
-            Line(
-                Text(f"Rank {rank}", "b"),
-                svg(ROW, said, cells(shades, steps)),
-                Text(duration(own[rank]), "b", small=["own work"]),
-            )
-        )
+        lines.append(Line(Text(f"Rank {rank}", "b"), svg(ROW, said, drawn), figure))
     if not lines:
         return []
     marks = sorted({0, len(steps) // 2, len(steps) - 1})
     places = [(0.0 if mark == 0 else (mark + 0.5) / len(steps), steps[mark]) for mark in marks]
     axis = svg(20, "", [label(place, 15, f"{step:,}", "axis", anchor_at(place)) for place, step in places])
-    return [Rows(lines, axis, "step"), shades_told()]
+    return [Rows(lines, axis, "step"), Keys([Key(f"key heat-{shade}", _meaning(shade)) for shade in range(SHADES)])]
 
 
-def shades_told() -> Keys:
-    """What the shades mean."""
-    return Keys([Key(f"key heat-{shade}", name_of_shade(shade)) for shade in range(SHADES)])
-
-
-def cells(shades: list[int], steps: list[int]) -> list[str]:
-    """Boxes side by side; neighbours of one shade are one box."""
-    drawn, start = [], 0
-    for shade, same in groupby(shades):
-        end = start + len(list(same))
-        title = f"from step {steps[start]:,}: {name_of_shade(shade)}"
-        drawn.append(rect(start / len(shades), 2, (end - start) / len(shades), ROW - 4, f"heat-{shade}", title))
-        start = end
-    return list(drawn)
-
-
-def shade_of(share: float | None) -> int:
-    """The shade for a multiple of the mean rank's time."""
-    return min(SHADES - 1, max(0, math.floor(((share or 1.0) - 1) / SHADE + 0.5)))
-
-
-def name_of_shade(shade: int) -> str:
-    """What a shade means."""
+def _meaning(shade: int) -> str:
     if not shade:
         return "as the mean rank, or faster"
     return f"{percent(shade * SHADE)} longer" + " or more" * (shade == SHADES - 1)

@@ -1,13 +1,12 @@
 """Rates over time: single steps as dots, many as a band; below them what lies between steps."""
 
 import math
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import groupby
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from strobe.measure.timing import WARMUP_STEPS
@@ -15,8 +14,9 @@ from strobe.present.charts.scale import ticks
 from strobe.present.charts.svg import anchor_at, dot, label, line, path, rect, stretched, svg, tag
 from strobe.present.format import counted, duration, figure, written
 from strobe.present.parts import Chart, Key, Section
+from strobe.records.columns import Floats, Ints
 from strobe.records.run import Record, rate_of
-from strobe.records.tables import Rows
+from strobe.records.step_table import StepTable
 from strobe.report.wording import ceiling_rates, unit_of
 
 STEPS = "steps/s"  # where it is not known how many images a step held
@@ -38,21 +38,14 @@ _PAUSES = {  # columns of steps.csv
 
 
 @dataclass(frozen=True)
-class Point:
-    """A step: its number, its rate, and ``free``, ``profiled`` or ``warmup``."""
-
-    step: float
-    rate: float
-    kind: str
-    seconds: float
-
-
-@dataclass(frozen=True)
 class Timeline:
-    """What is drawn; ``points`` holds at least one, in the order of their numbers."""
+    """N steps to draw, at least one, in the order of their numbers."""
 
-    points: Sequence[Point]
     unit: str
+    steps: Floats  # (N,) their numbers
+    rates: Floats  # (N,)
+    seconds: Floats  # (N,)
+    kinds: Ints  # (N,) places in ``SHAPES``
     run: float | None = None  # the headline rate
     ceiling: float | None = None  # the lowest
     epochs: Sequence[tuple[float, float]] = ()  # first step and number
@@ -61,19 +54,18 @@ class Timeline:
     @property
     def span(self) -> tuple[float, float]:
         """The first step's number, and the last one's."""
-        return self.points[0].step, self.points[-1].step
+        return float(self.steps[0]), float(self.steps[-1])
 
     @cached_property
     def top(self) -> float:
         """The end of the scale: above all points, unless a few stand far above the rest."""
-        rates = sorted(point.rate for point in self.points)
-        usual = rates[min(len(rates) - 1, int(0.98 * len(rates)))]
-        return 1.1 * min(rates[-1], 1.5 * usual)
+        usual = np.quantile(self.rates, 0.98, method="higher")
+        return 1.1 * float(min(self.rates.max(), 1.5 * usual))
 
     @property
     def banded(self) -> bool:
         """Whether there are too many steps for dots."""
-        return len(self.points) > MOST_DOTS
+        return len(self.steps) > MOST_DOTS
 
     def x(self, step: float) -> float:
         """Where a step lies, as a share of the width."""
@@ -89,8 +81,8 @@ class Timeline:
         marks = ticks(self.top)
         grid = [line(0, self.y(mark), 1, self.y(mark), "grid") for mark in marks]
         data = _band(self) if self.banded else _dots(self)
-        middle = statistics.median(point.rate for point in self.points)
-        said = f"{self.unit} over {counted(len(self.points), 'step')}, median {figure(middle)}"
+        middle = figure(float(np.median(self.rates)))
+        said = f"{self.unit} over {counted(len(self.steps), 'step')}, median {middle}"
         drawn = svg(HEIGHT + _BELOW, said, [*grid, *data, *_references(self), *_lane(self), *_numbers(self)])
         axis = [label(1, self.y(mark) + 4, written(mark), "axis", "end") for mark in marks]
         numbers = tag("svg", axis, class_="y", width="46", height=HEIGHT + _BELOW, aria_hidden="true")
@@ -98,16 +90,18 @@ class Timeline:
 
     def zoom(self) -> dict[str, Any] | None:
         """The same steps for a chart to zoom into, where they are too many for dots and not too many for a page."""
-        if not self.banded or len(self.points) > MOST_ZOOMED:
+        if not self.banded or len(self.steps) > MOST_ZOOMED:
             return None
-        steps = [int(point.step) for point in self.points]
-        kinds = {kind: [place for place, one in enumerate(self.points) if one.kind == kind] for kind in SHAPES}
+        steps = self.steps.astype(int).tolist()
+        marked = {
+            name: np.flatnonzero(self.kinds == kind).tolist() for kind, name in enumerate(SHAPES.values()) if kind
+        }
         return {
             "unit": self.unit,
             "first": steps[0],
             "steps": None if steps == list(range(steps[0], steps[0] + len(steps))) else steps,
-            "rates": [float(f"{point.rate:.4g}") for point in self.points],
-            "marked": {SHAPES[kind]: places for kind, places in kinds.items() if places and kind != "free"},
+            "rates": [float(f"{rate:.4g}") for rate in self.rates.tolist()],
+            "marked": {name: places for name, places in marked.items() if places},
             "run": self.run,
             "ceiling": self.ceiling if self.ceiling and self.ceiling < self.top else None,
             "top": self.top,
@@ -116,12 +110,13 @@ class Timeline:
     def legend(self) -> list[Key]:
         """What the marks mean."""
         found = []
-        for kind, name in SHAPES.items():
-            if count := sum(point.kind == kind for point in self.points):
+        for number, (kind, name) in enumerate(SHAPES.items()):
+            if count := int((self.kinds == number).sum()):
                 css = "band" if kind == "free" and self.banded else f"dot {kind}"
                 found.append(Key(f"mark {css}", f"{count:,} {name}{'' if kind == 'free' else ' (left out)'}"))
-        if beyond := [point.rate for point in self.points if point.rate > self.top]:
-            found.append(Key("", f"{counted(len(beyond), 'step')} beyond the scale, up to {figure(max(beyond))}"))
+        if beyond := int((self.rates > self.top).sum()):
+            highest = figure(float(self.rates.max()))
+            found.append(Key("", f"{counted(beyond, 'step')} beyond the scale, up to {highest}"))
         if self.run and self.run < self.top:
             found.append(Key("stroke run", f"all of training {figure(self.run)}"))
         if self.ceiling and self.ceiling < self.top:
@@ -129,27 +124,28 @@ class Timeline:
         return found
 
 
-def throughput(record: Record, rows: Rows) -> Section:
+def throughput(record: Record, rows: StepTable) -> Section:
     """The section; empty where ``steps.csv`` holds no step."""
-    unit = unit_of(record) if any(row.get("images") for row in rows) else STEPS
-    points = points_of(rows, unit)
-    if not points:
+    known, epochs = bool(rows.get("images").any()), dict[float, float]()
+    numbers = rows.get("step", math.nan)
+    numbers = np.where(np.isnan(numbers), np.arange(len(rows)), numbers)
+    for epoch, number in zip(rows.get("epoch", math.nan).tolist(), numbers.tolist(), strict=True):
+        if math.isfinite(epoch):
+            epochs.setdefault(epoch, number)
+    time = timeline(
+        rows,
+        unit_of(record) if known else STEPS,
+        run=rate_of(record) if known else None,
+        ceiling=min(ceiling_rates(record).values(), default=None) if known else None,
+        epochs=[(step, epoch) for epoch, step in epochs.items()],
+        pauses=_pauses(rows, numbers),
+    )
+    if time is None:
         return Section("throughput", "Throughput", "", [])
-    run = ceiling = None
-    if unit != STEPS:
-        run = rate_of(record)
-        ceiling = min(ceiling_rates(record).values(), default=None)
-    epochs: dict[float, float] = {}
-    for number, row in enumerate(rows):
-        if math.isfinite(epoch := row.get("epoch", math.nan)):
-            epochs.setdefault(epoch, row.get("step", float(number)))
-    time = Timeline(points, unit, run, ceiling, [(step, epoch) for epoch, step in epochs.items()], _pauses(rows))
     about = "of each step, from steps.csv."
     if time.banded:
-        about = f"of {counted(len(points), 'step')}: the line is the median, the band minimum to maximum."
-    about = f"{unit.capitalize()} {about}"
-    if unit == STEPS:
-        about += " How many images a step held is unknown."
+        about = f"of {counted(len(time.steps), 'step')}: the line is the median, the band minimum to maximum."
+    about = f"{time.unit.capitalize()} {about}" + " How many images a step held is unknown." * (not known)
     told = [Key("stroke epoch", counted(len(epochs), "epoch"))] if len(epochs) > 1 else []
     for kind, (css, name) in _PAUSES.items():
         if found := time.pauses[kind]:
@@ -159,65 +155,68 @@ def throughput(record: Record, rows: Rows) -> Section:
     return Section("throughput", "Throughput", about, [chart])
 
 
-def points_of(rows: Rows, unit: str) -> list[Point]:
-    """Steps with a finite rate, in the order of their numbers."""
-    found = []
-    for number, row in enumerate(rows):
-        total, step = row.get("device_total") or row.get("total", 0.0), row.get("step", float(number))
-        images = row.get("images", 0.0) if unit != STEPS else 1.0
-        if 0 < total < math.inf and math.isfinite(step) and _SLOWEST < images / total < _FASTEST:
-            kind = "profiled" if row.get("profiled") else "warmup" if number < WARMUP_STEPS else "free"
-            found.append(Point(step, images / total, kind, total))
-    return sorted(found, key=lambda point: point.step)
+def timeline(rows: StepTable, unit: str, **more: Any) -> Timeline | None:
+    """The steps with a finite rate, in the order of their numbers; None without any."""
+    numbers, places, device = rows.get("step", math.nan), np.arange(len(rows)), rows.get("device_total")
+    numbers = np.where(np.isnan(numbers), places, numbers)
+    seconds = np.where(device > 0, device, rows.get("total"))
+    images = np.ones(len(rows)) if unit == STEPS else rows.get("images")
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rates = images / seconds
+    known = (seconds > 0) & np.isfinite(seconds) & np.isfinite(numbers) & (rates > _SLOWEST) & (rates < _FASTEST)
+    kinds = np.where(rows.get("profiled") != 0, 1, np.where(places < WARMUP_STEPS, 2, 0))
+    order = np.flatnonzero(known)[np.argsort(numbers[known], kind="stable")]
+    if not len(order):
+        return None
+    return Timeline(unit, numbers[order], rates[order], seconds[order], kinds[order], **more)
 
 
-def _pauses(rows: Rows) -> dict[str, list[tuple[float, float]]]:
+def _pauses(rows: StepTable, numbers: Floats) -> dict[str, list[tuple[float, float]]]:
     """Steps after which came a validation, or another pause longer than a usual step; and the seconds of that."""
-    totals = [row["total"] for row in rows if 0 < row.get("total", 0.0) < math.inf]
-    least = dict.fromkeys(_PAUSES, statistics.median(totals) if totals else math.inf) | {"validation": 0.0}
-    return {
-        kind: [
-            (row.get("step", float(number)), row[kind])
-            for number, row in enumerate(rows)
-            if shortest < row.get(kind, 0.0) < math.inf
-        ]
-        for kind, shortest in least.items()
-    }
+    totals, found = rows.get("total"), {}
+    totals = totals[(totals > 0) & np.isfinite(totals)]
+    usual = float(np.median(totals)) if len(totals) else math.inf
+    for kind in _PAUSES:
+        seconds = rows.get(kind)
+        places = np.flatnonzero((seconds > (0.0 if kind == "validation" else usual)) & np.isfinite(seconds))
+        found[kind] = list(zip(numbers[places].tolist(), seconds[places].tolist(), strict=True))
+    return found
 
 
 def _dots(time: Timeline) -> Iterable[Markup]:
-    for point in time.points:
-        if point.rate > time.top:
-            yield label(time.x(point.step), 9, "▴", f"beyond {point.kind}", "middle")
+    for step, rate, seconds, number in zip(time.steps, time.rates, time.seconds, time.kinds, strict=True):
+        kind, name = [*SHAPES.items()][number]
+        if rate > time.top:
+            yield label(time.x(step), 9, "▴", f"beyond {kind}", "middle")
             continue
-        told = f"{figure(point.rate)} {time.unit}, {duration(point.seconds)}"
-        title = f"step {point.step:,.0f}, {SHAPES[point.kind]}: {told}"
-        yield dot(time.x(point.step), time.y(point.rate), 3.2, f"dot {point.kind}", title)
+        title = f"step {step:,.0f}, {name}: {figure(rate)} {time.unit}, {duration(seconds)}"
+        yield dot(time.x(step), time.y(rate), 3.2, f"dot {kind}", title)
 
 
 def _band(time: Timeline) -> Iterable[Markup]:
     """Minimum, median and maximum of the free steps by bucket; profiled steps and warm-up as dots by bucket."""
 
-    def places(choose: Callable[[list[float]], float]) -> list[tuple[float, float]]:
+    def places(choose: Callable[[Floats], float]) -> list[tuple[float, float]]:
         return [(1000 * time.x(step), 1000 * time.y(choose(rates)) / HEIGHT) for step, rates in free]
 
-    if free := _buckets(time, "free"):
-        band = path([*places(max), *reversed(places(min))], "band", closed=True)
-        yield stretched(0, HEIGHT, [band, path(places(statistics.median), "median")])
-    for kind in ("profiled", "warmup"):
-        for step, rates in _buckets(time, kind):
-            value = statistics.median(rates)
-            title = f"{counted(len(rates), 'step')} about {step:,.0f}, {SHAPES[kind]}: {figure(value)}"
+    if free := _buckets(time, 0):
+        band = path([*places(np.max), *reversed(places(np.min))], "band", closed=True)
+        yield stretched(0, HEIGHT, [band, path(places(np.median), "median")])
+    for number, (kind, name) in enumerate(SHAPES.items()):
+        for step, rates in _buckets(time, number) if number else ():
+            value = float(np.median(rates))
+            title = f"{counted(len(rates), 'step')} about {step:,.0f}, {name}: {figure(value)}"
             yield dot(time.x(step), time.y(value), 2.4, f"dot {kind}", title)
 
 
-def _buckets(time: Timeline, kind: str) -> list[tuple[float, list[float]]]:
+def _buckets(time: Timeline, kind: int) -> list[tuple[float, Floats]]:
     """The middle step and the rates of each bucket of the whole run's steps that holds any of that kind."""
-    first, last = time.span
-    width = (last - first + 1) / BUCKETS
-    points = (point for point in time.points if point.kind == kind)  # in order
-    buckets = [list(held) for _, held in groupby(points, lambda point: int((point.step - first) / width))]
-    return [(statistics.fmean(point.step for point in held), [point.rate for point in held]) for held in buckets]
+    (first, last), chosen = time.span, time.kinds == kind
+    steps, rates = time.steps[chosen], time.rates[chosen]
+    bucket = ((steps - first) / ((last - first + 1) / BUCKETS)).astype(int)
+    cuts = np.flatnonzero(np.diff(bucket)) + 1
+    held = zip(np.split(steps, cuts), np.split(rates, cuts), strict=True) if len(steps) else ()
+    return [(float(within.mean()), each) for within, each in held]
 
 
 def _references(time: Timeline) -> Iterable[Markup]:

@@ -11,9 +11,9 @@ import numpy as np
 from strobe.callbacks.tracefile import TraceError
 from strobe.diagnose.traced import places, traced_record
 from strobe.errors import DataError, disk_errors
+from strobe.present import parts as kit
 from strobe.present.format import counted, duration, percent
 from strobe.present.page import render, write_whole
-from strobe.present.parts import Cards, Command, Paragraph, Part, Section, Text, Tile, note
 from strobe.records.places import newest_of
 from strobe.records.run import Record
 from strobe.report.cards import findings
@@ -23,20 +23,20 @@ from strobe.report.trace_tables import changed, kernel_table, operator_table
 from strobe.traces.compared import mean_of
 from strobe.traces.evidence import MOST_BYTES, text_bytes
 from strobe.traces.operators import kernels, operators
-from strobe.traces.rank import IDLE, RankTrace, read_ranks
+from strobe.traces.rank import IDLE, RankTrace, Read, read_ranks, read_trace
 
 PAGE = ".html"
 PERFETTO = "http://127.0.0.1:9001"  # as strobe view --perfetto serves it
 
 
-def write_trace_page(out: Path, traces: Sequence[Path], baseline: Sequence[Path] = ()) -> Path:
+def write_trace_page(out: Path, traces: Sequence[Path], baseline: Sequence[Path] = (), read: Read = read_trace) -> Path:
     """Write the page of some traces, whole or not at all, and return its path.
 
     Raises:
         DataError: A trace shows nothing, or the file cannot be written.
     """
     try:
-        ranks, before = read_ranks(traces), read_ranks(baseline)
+        ranks, before = read_ranks(traces, read), read_ranks(baseline)
     except TraceError as error:
         raise DataError(str(error)) from None
     name = f"{traces[0].name} and {len(traces) - 1} more" if len(traces) > 1 else traces[0].name
@@ -44,17 +44,17 @@ def write_trace_page(out: Path, traces: Sequence[Path], baseline: Sequence[Path]
         return write_whole(out, trace_page(ranks, before, name, traces))
 
 
-def write_run_page(run_dir: Path, record: Record) -> Path | None:
+def write_run_page(run_dir: Path, record: Record, read: Read) -> Path | None:
     """Write the page of a run's newest traces, one of each rank; None if it has none, or they are too large."""
     with suppress(OSError, DataError):  # the run's log says what is wrong with a trace
-        return write_trace_page(run_dir / TRACES, found) if (found := _of_run(run_dir, record)) else None
+        return write_trace_page(run_dir / TRACES, found, (), read) if (found := _of_run(run_dir, record)) else None
     return None
 
 
-def first_trace(run_dir: Path, record: Record) -> RankTrace | None:
+def first_trace(run_dir: Path, record: Record, read: Read) -> RankTrace | None:
     """What the newest trace of a run's first rank shows; None if the run has no trace, or a damaged one."""
     with suppress(OSError, TraceError):
-        return next(iter(read_ranks(_of_run(run_dir, record)[:1])), None)
+        return next(iter(read_ranks(_of_run(run_dir, record)[:1], read)), None)
     return None
 
 
@@ -71,7 +71,16 @@ def trace_page(
     """The page as HTML; ``name`` is what was read, for title and footer, ``files`` the traces as they were named."""
     opened = {path: f"{PERFETTO}/{place}" for place, path in enumerate(files or [one.columns.path for one in ranks], 1)}
     rows, on_device = operators(ranks), kernels(ranks)
-    page = head(ranks)
+    first, (said, rest) = ranks[0], told(ranks[0])
+    faults = [f"{rank.columns.path.name} {rank.columns.fault}" for rank in ranks if rank.columns.fault]
+    cut_off = f"{'; '.join(faults)}: what could be read until there is shown."
+    seen = counted(len(first.lengths), "step") if first.marked else "no steps"
+    head = [
+        *([kit.Paragraph(rest, "lede")] if rest else []),
+        *([kit.Paragraph(cut_off, "trust fair")] if faults else []),
+        *kit.tiles(_tiles(ranks)),
+        kit.Paragraph(name, "run-name"),
+    ]
     sections = [
         what_to_change(ranks[0], opened),
         steps(ranks[0], opened, several=len(ranks) > 1),
@@ -83,50 +92,37 @@ def trace_page(
         flames(ranks),
         memory_held(ranks[0]),
     ]
-    title = ": ".join(filter(None, (name, page["said"])))
-    return render("trace.html", {**page, "title": title, "name": name, "made_from": name, "sections": sections})
+    page = kit.Page(
+        ": ".join(filter(None, (name, said))),
+        (counted(len(ranks), "rank"), seen, "GPU" if first.device is not None else "CPU only"),
+        said,
+        head,
+        sections,
+        f"{name}; works offline.",
+        [("fair", "partial")] if faults else [],
+        "trace",
+    )
+    return render(page)
 
 
-def what_to_change(rank: RankTrace, opened: Mapping[Path, str]) -> Section:
+def what_to_change(rank: RankTrace, opened: Mapping[Path, str]) -> kit.Section:
     """What the rules for runs find in the trace alone, with the place of the evidence in Perfetto."""
-    command = Command(f"strobe view {shlex.join(map(str, opened))} --perfetto")
-    served: list[Part] = [*note("Links to Perfetto open while this runs:"), command]
+    command = kit.Command(f"strobe view {shlex.join(map(str, opened))} --perfetto")
+    served: list[kit.Part] = [*kit.note("Links to Perfetto open while this runs:"), command]
     if rank.columns.fault:
-        why = note("The rules for a run's steps need a whole trace.")
-        return Section("findings", "What to change", "", [*why, *served])
+        why = kit.note("The rules for a run's steps need a whole trace.")
+        return kit.Section("findings", "What to change", "", [*why, *served])
     section, where = findings(traced_record(rank)), places(rank)
     cards: list[Mapping[str, Any]] = []
-    for card in section.parts[0].cards if section.parts and isinstance(section.parts[0], Cards) else ():
+    for card in section.parts[0].cards if section.parts and isinstance(section.parts[0], kit.Cards) else ():
         texts = list(card["texts"])
         if span := where.get(card["cause"].replace(" ", "_")):
-            place = Text("The longest one in Perfetto", link=in_perfetto(rank, opened, *span))
-            texts.insert(1, Paragraph(place, "note"))
+            place = kit.Text("The longest one in Perfetto", link=in_perfetto(rank, opened, *span))
+            texts.insert(1, kit.Paragraph(place, "note"))
         cards.append({**card, "texts": texts})
-    told = note("The rules for a run's steps find nothing here; they see only what the trace tells.")
-    parts: list[Part] = [Cards(cards)] if cards else told
-    return Section("findings", "What to change", section.note, [*parts, *served])
-
-
-def head(ranks: Sequence[RankTrace]) -> dict[str, Any]:
-    """What the trace is of, its main sentence, and the main figures."""
-    first = ranks[0]
-    faults = [f"{rank.columns.path.name} {rank.columns.fault}" for rank in ranks if rank.columns.fault]
-    cut_off = f"{'; '.join(faults)}: what could be read until there is shown." if faults else ""
-    of = "GPU" if first.device is not None else "CPU only"
-    what = " · ".join(
-        [counted(len(ranks), "rank"), counted(len(first.lengths), "step") if first.marked else "no steps", of]
-    )
-    said, rest = told(first)
-    return {
-        "said": said,
-        "rest": rest,
-        "what": what,
-        "long": False,
-        "error": None,
-        "tiles": _tiles(ranks),
-        "trust": ("fair", cut_off),
-        "badges": [("fair", "partial")] if faults else [],
-    }
+    told = kit.note("The rules for a run's steps find nothing here; they see only what the trace tells.")
+    parts: list[kit.Part] = [kit.Cards(cards)] if cards else told
+    return kit.Section("findings", "What to change", section.note, [*parts, *served])
 
 
 def told(rank: RankTrace) -> tuple[str, str]:
@@ -154,21 +150,18 @@ def told(rank: RankTrace) -> tuple[str, str]:
     worst = max(idle, key=lambda cause: idle[cause], default="unknown")
     if share < 0.05:
         return f"The device works for {percent(1 - share)} of {of}.", rest
-    return (
-        f"The device is idle for {percent(share)} of {of}, mostly because {WHY[worst].partition(':')[0]}.",
-        rest,
-    )
+    return (f"The device is idle for {percent(share)} of {of}, mostly because {WHY[worst].partition(':')[0]}.", rest)
 
 
-def _tiles(ranks: Sequence[RankTrace]) -> list[Tile]:
+def _tiles(ranks: Sequence[RankTrace]) -> list[kit.Tile]:
     first = ranks[0]
     length = mean_of(first.lengths)
     much, _, unit = duration(length).partition(" ")
     steps = f"median {duration(float(np.median(first.lengths)) / 1e6)}" if first.marked else "not marked"
-    tiles = [Tile("Mean step" if first.marked else "Trace", much, unit, steps)]
+    tiles = [kit.Tile("Mean step" if first.marked else "Trace", much, unit, steps)]
     for name in ("computing", "communication", "copies") if length and not first.columns.fault else ():
         title = f"{name.capitalize()}{' alone' * (name != 'computing')}"
         tiles.append(
-            Tile(title, percent(mean_of(first.uses[name]) / length), "", "of a step" if first.marked else "of it")
+            kit.Tile(title, percent(mean_of(first.uses[name]) / length), "", "of a step" if first.marked else "of it")
         )
     return tiles

@@ -5,29 +5,12 @@ from pathlib import Path
 
 import numpy as np
 
+from strobe.present import parts as kit
 from strobe.present.charts.curve import curve
-from strobe.present.charts.rows import ROW, Segment, Stack, stacks
-from strobe.present.charts.svg import anchor_at, label, svg
+from strobe.present.charts.rows import Segment, Stack, stacks
 from strobe.present.format import cut, duration, percent, size, times
-from strobe.present.parts import (
-    Block,
-    Cell,
-    Chart,
-    Flame,
-    Heading,
-    Key,
-    Keys,
-    Line,
-    Part,
-    Rows,
-    Section,
-    Table,
-    Text,
-    Words,
-    note,
-)
 from strobe.records.columns import Floats
-from strobe.report.ranks import cells, shade_of, shades_told
+from strobe.report.ranks import heat_map
 from strobe.traces.compared import compared, hidden, mean_of
 from strobe.traces.flame import in_time, merged
 from strobe.traces.memory import memory
@@ -55,10 +38,10 @@ WHY = {
 OUTSIDE = "In no operator: Python, or code that leaves no marks"  # what is unknown on a CPU
 
 
-def steps(rank: RankTrace, opened: Mapping[Path, str], *, several: bool) -> Section:
+def steps(rank: RankTrace, opened: Mapping[Path, str], *, several: bool) -> kit.Section:
     """Where each step goes by phase, and what was different in the slowest ones."""
     (numbers, starts, ends), phases = rank.windows, rank.phases
-    parts: list[Part] = []
+    parts: list[kit.Part] = []
     if len(phases) > 1:
         parts.append(_stacks(rank, {name: (values, name) for name, values in phases.items()}))
     about = f"The host's time{f' on rank {rank.number}' * several} by phase, as far as the trace names phases."
@@ -71,42 +54,42 @@ def steps(rank: RankTrace, opened: Mapping[Path, str], *, several: bool) -> Sect
         why = ", ".join(f"{cut(name, 60)} {duration(more / 1e6)}" for name, more in slow.more)
         span = in_perfetto(rank, opened, float(starts[slow.place]), float(ends[slow.place]))
         of_median = times(slow.length / float(np.median(rank.lengths)))
-        cells: list[Words] = [Text(f"{slow.number:,}", link=span), duration(slow.length / 1e6), of_median]
-        rows.append([*cells, Cell(why or "nothing by itself", "why")])
+        cells: list[kit.Words] = [kit.Text(f"{slow.number:,}", link=span), duration(slow.length / 1e6), of_median]
+        rows.append([*cells, kit.Cell(why or "nothing by itself", "why")])
     if rows:
         heads = ("Step", "#Took", "#Of the median", "More than in the median step")
-        parts += [Heading("The slowest steps"), Table(heads, rows, stacked=True)]
-    return Section("steps", "Steps", about, parts or note("There is one step, and it has no named parts."))
+        parts += [kit.Heading("The slowest steps"), kit.Table(heads, rows, stacked=True)]
+    return kit.Section("steps", "Steps", about, parts or kit.note("There is one step, and it has no named parts."))
 
 
-def device(rank: RankTrace, opened: Mapping[Path, str]) -> Section:
+def device(rank: RankTrace, opened: Mapping[Path, str]) -> kit.Section:
     """What the device does in each step, and why it idles; on a CPU what the threads do."""
     used = {name: (values, CSS[name]) for name, values in rank.uses.items() if values.any()}
     length, on_cpu = mean_of(rank.lengths) or 1.0, rank.device is None
     rows = []
     for name, (values, _) in used.items():
-        why: Words = OUTSIDE if on_cpu and name == "unknown" else f"Idle: {WHY[name]}" if name in WHY else ""
+        why: kit.Words = OUTSIDE if on_cpu and name == "unknown" else f"Idle: {WHY[name]}" if name in WHY else ""
         if name in rank.idle and (longest := rank.idle[name].longest) is not None:
-            piece = Text(
+            piece = kit.Text(
                 f"longest {duration((longest[1] - longest[0]) / 1e6)}", link=in_perfetto(rank, opened, *longest)
             )
             why = [f"{why};", piece]
         share = mean_of(values) / length
-        rows.append((Text(name.capitalize()), duration(mean_of(values)), percent(share), Cell(why, "why")))
+        rows.append((kit.Text(name.capitalize()), duration(mean_of(values)), percent(share), kit.Cell(why, "why")))
     parts = [
         _stacks(rank, used),
-        Table(("What", "#A step", "#Share", "Why, and where in Perfetto"), rows, stacked=True),
+        kit.Table(("What", "#A step", "#Share", "Why, and where in Perfetto"), rows, stacked=True),
     ]
     if on_cpu:
         threads = [(name, percent(mean_of(values) / length)) for name, values in rank.threads.items()]
-        parts += [Heading("Threads at work"), Table(("Thread", "#In operators"), threads)]
-        parts += note("Threads that an operator starts inside itself (OpenMP, oneDNN) leave no marks in a trace.")
+        parts += [kit.Heading("Threads at work"), kit.Table(("Thread", "#In operators"), threads)]
+        parts += kit.note("Threads that an operator starts inside itself (OpenMP, oneDNN) leave no marks in a trace.")
     about = "A piece of time that several of these share counts as computing, then as communication."
     if len(rank.devices) > 1:
         about += f" The trace shows {len(rank.devices)} devices; this is the busiest, {rank.device}."
     if rank.columns.fault:
         about += " The file misses events, so there was less idle time than it seems."
-    return Section("device", "Threads" if on_cpu else "Device", about, parts)
+    return kit.Section("device", "Threads" if on_cpu else "Device", about, parts)
 
 
 def in_perfetto(rank: RankTrace, opened: Mapping[Path, str], start: float, end: float) -> str:
@@ -116,7 +99,7 @@ def in_perfetto(rank: RankTrace, opened: Mapping[Path, str], start: float, end: 
     return f"{opened[rank.columns.path]}?from={first:.0f}&to={last:.0f}"
 
 
-def _stacks(rank: RankTrace, values: Mapping[str, tuple[Floats, str]]) -> Part:
+def _stacks(rank: RankTrace, values: Mapping[str, tuple[Floats, str]]) -> kit.Part:
     """A bar for each step, or for each of the slowest ones where there are many."""
     rows = []
     for place in np.sort(np.argsort(-rank.lengths, kind="stable")[:MOST_STEPS]):
@@ -126,11 +109,11 @@ def _stacks(rank: RankTrace, values: Mapping[str, tuple[Floats, str]]) -> Part:
             for name, (each, css) in values.items()
         ]
         rows.append(Stack(f"{number:,}" if rank.marked else "all", f"step {number}", parts))
-    keys = [Key(f"key {css}", name.replace("_", " ")) for name, (_, css) in values.items()]
-    return Block([stacks(rows, "a step"), Keys(keys)])
+    keys = [kit.Key(f"key {css}", name.replace("_", " ")) for name, (_, css) in values.items()]
+    return kit.Block([stacks(rows, "a step"), kit.Keys(keys)])
 
 
-def flames(ranks: Sequence[RankTrace]) -> Section:
+def flames(ranks: Sequence[RankTrace]) -> kit.Section:
     """What calls what: merged over the first rank's trace, and the median and the slowest step in the order of time."""
     first = ranks[0]
     order, graphs = np.argsort(first.lengths, kind="stable"), merged(first)
@@ -156,37 +139,40 @@ def flames(ranks: Sequence[RankTrace]) -> Section:
     )
     about += "the order of time. Click, or move with the arrow keys and press Enter, to zoom; Escape shows all."
     left = sum(graph.left_out for graph in shown)
-    parts: list[Part] = [Flame(data), *note(f"{left:,} of the smallest boxes are left out." if left else "")]
-    return Section("flame", "Flame graph", about, parts if shown else [], wide=True)
+    parts: list[kit.Part] = [
+        kit.Flame(data),
+        *kit.note(f"{left:,} of the smallest boxes are left out." if left else ""),
+    ]
+    return kit.Section("flame", "Flame graph", about, parts if shown else [], wide=True)
 
 
-def memory_held(rank: RankTrace) -> Section:
+def memory_held(rank: RankTrace) -> kit.Section:
     """Memory over time, and the largest allocations by operator."""
-    parts: list[Part] = []
+    parts: list[kit.Part] = []
     for held in memory(rank):
         peak = float(held.held.max())
         said = f"Held on {held.device}: at most {size(peak)}"
-        parts.append(Chart(curve(said, list(held.times / 1e6), list(held.held), size), said))
+        parts.append(kit.Chart(curve(said, list(held.times / 1e6), list(held.held), size), said))
         rows = [(name, size(most), f"{count:,}", size(total)) for name, most, count, total in held.largest]
-        parts.append(Table(("Operator", "#Largest piece", "#Pieces", "#In all"), rows))
+        parts.append(kit.Table(("Operator", "#Largest piece", "#Pieces", "#In all"), rows))
     about = f"What torch's allocators held, of rank {rank.number}; pieces by the innermost operator that took them."
-    told = note("The trace does not record memory; profile(..., profile_memory=True) does.")
-    return Section("memory", "Memory", about if parts else "", parts or told)
+    told = kit.note("The trace does not record memory; profile(..., profile_memory=True) does.")
+    return kit.Section("memory", "Memory", about if parts else "", parts or told)
 
 
-def side_by_side(ranks: Sequence[RankTrace]) -> Section:
+def side_by_side(ranks: Sequence[RankTrace]) -> kit.Section:
     """What each rank does in a mean step, and which one works longer than the others; nothing for one rank."""
     if len(ranks) < 2:
-        return Section("ranks", "Ranks", "", [])
+        return kit.Section("ranks", "Ranks", "", [])
     found = compared(ranks)
-    rows, lines = [], []
+    rows, heat = [], []
     steps = [int(step) for step in found.steps]
     for rank, work, relative in zip(ranks, found.work, found.relative, strict=True):
         length, overlap = mean_of(rank.lengths), hidden(rank)
         waits = mean_of(rank.phases["data_wait"]) if "data_wait" in rank.phases else 0.0
         rows.append(
             (
-                Text(f"{rank.number}", small=[cut(rank.columns.path.name, 60)]),
+                kit.Text(f"{rank.number}", small=[cut(rank.columns.path.name, 60)]),
                 duration(length),
                 duration(mean_of(work)),
                 duration(mean_of(rank.uses["computing"])),
@@ -195,26 +181,18 @@ def side_by_side(ranks: Sequence[RankTrace]) -> Section:
                 duration(waits),
             )
         )
-        if steps:
-            shades = [shade_of(float(share)) for share in relative]
-            said = f"rank {rank.number}: {' '.join(map(str, shades))} tenths longer than the mean rank"
-            figure = Text(duration(mean_of(work)), "b", small=["work"])
-            lines.append(Line(Text(f"Rank {rank.number}", "b"), svg(ROW, said, cells(shades, steps)), figure))
-    parts: list[Part] = []
-    if steps:
-        marks = sorted({0, len(steps) // 2, len(steps) - 1})
-        places = [(0.0 if mark == 0 else (mark + 0.5) / len(steps), steps[mark]) for mark in marks]
-        axis = svg(20, "", [label(place, 15, f"{step:,}", "axis", anchor_at(place)) for place, step in places])
-        parts = [Rows(lines, axis, "step"), shades_told()]
+        figure = kit.Text(duration(mean_of(work)), "b", small=["work"])
+        heat.append((f"{rank.number}", relative.tolist(), figure))
+    parts = heat_map(heat, steps)
     heads = ("Rank", "#Step", "#Work", "#Computing", "#Exposed communication", "#Hidden", "#Waits for data")
-    parts.append(Table(heads, rows, stacked=True))
+    parts.append(kit.Table(heads, rows, stacked=True))
     about = (
         "Work is a step without communication that nothing hides; hidden is the share of communication during which "
     )
     about += "the rank computes. "
     skew = f"In a mean step the slowest rank works {times(found.skew)} as long as the mean rank." if steps else ""
     told = [rank for rank in ranks if rank.columns.rank != rank.number]
-    parts += note("The traces have no steps of the same number." if not steps else "")
+    parts += kit.note("The traces have no steps of the same number." if not steps else "")
     doubtful = "The traces do not tell their ranks, or two tell the same: they are numbered in the order of the files."
-    parts += note(doubtful if told else "")
-    return Section("ranks", "Ranks", about + skew, parts)
+    parts += kit.note(doubtful if told else "")
+    return kit.Section("ranks", "Ranks", about + skew, parts)

@@ -9,8 +9,7 @@ import numpy as np
 from strobe.present.charts.svg import meter
 from strobe.present.format import cut, duration, figure, percent
 from strobe.present.parts import Cell, Part, Row, Section, Table, Text, Words, more
-from strobe.traces.changes import changes
-from strobe.traces.compared import mean_of
+from strobe.traces.compared import changes, mean_of
 from strobe.traces.operators import Kernel, Operator
 from strobe.traces.rank import RankTrace
 
@@ -29,24 +28,32 @@ def _named(kind: str, name: str, *small: str) -> Text:
     return Text(name, css="name", small=[one for one in small if one], link=f"#{quote(anchor(kind, name), safe='=:')}")
 
 
+def _time(microseconds: float, told: str = "") -> Cell:
+    return Cell(told or duration(microseconds / 1e6), value=microseconds)
+
+
+def _number(value: float, told: str = "") -> Cell:
+    return Cell(told or f"{value:,}", value=value)
+
+
+def _share(share: float) -> list[Cell]:
+    """As a bar, and in percent."""
+    return [Cell(Text(after=meter(share)), "meters"), _number(share, percent(share))]
+
+
 def operator_table(ranks: Sequence[RankTrace], rows: Sequence[Operator]) -> Section:
     """All operators and ranges; nothing where none were recorded."""
-    whole = sum(float(rank.lengths.sum()) for rank in ranks) or 1.0
-    on_device = any(row.device for row in rows)
+    whole, on_device = _of_steps(ranks), any(row.device for row in rows)
     lines = []
     for row in rows[:MOST_ROWS]:
-        share = (row.device if on_device else row.own) / whole
         shape, calls = row.shapes.most_common(1)[0] if row.shapes else ("", 0)
         others = f"{cut(shape, 120)} in {calls:,} calls" + f", and {len(row.shapes) - 1} others" * (len(row.shapes) > 1)
-        cells: list[object] = [
+        cells = [
             _named("operator", row.name, others * bool(shape)),
-            Cell(Text(after=meter(share)), "meters"),
-            Cell(percent(share), value=share),
-            Cell(f"{row.calls:,}", value=row.calls),
-            Cell(duration(row.own / 1e6), value=row.own),
-            Cell(duration(row.total / 1e6), value=row.total),
+            *_share((row.device if on_device else row.own) / whole),
+            *(_number(row.calls), _time(row.own), _time(row.total)),
+            *[_time(row.device)] * on_device,
         ]
-        cells += [Cell(duration(row.device / 1e6), value=row.device)] * on_device
         lines.append(Row(cells, anchor=anchor("operator", row.name), kind="range" if row.is_range else "operator"))
     heads: list[Words | Cell] = [
         "Operator",
@@ -67,17 +74,12 @@ def changed(before: Sequence[RankTrace], after: Sequence[RankTrace]) -> Section:
     found = changes(before, after) if before else []
     rows = []
     for change in found[:MOST_CHANGES]:
-        link = _named(
-            change.kind, change.name, "calls" if abs(change.by_calls) > abs(change.more) / 2 else "time a call"
-        )
-        calls, each = change.calls, [duration(time / 1e6) if time else "-" for time in change.each]
-        cells: list[object] = [
-            link,
-            Cell(f"{'+' if change.more > 0 else '-'}{duration(abs(change.more) / 1e6)}", value=change.more),
-            Cell(figure(calls[0]), value=calls[0]),
-            Cell(figure(calls[1]), value=calls[1]),
-            Cell(each[0], value=change.each[0]),
-            Cell(each[1], value=change.each[1]),
+        why = "calls" if abs(change.by_calls) > abs(change.more) / 2 else "time a call"
+        cells = [
+            _named(change.kind, change.name, why),
+            _time(change.more, f"{'+' if change.more > 0 else '-'}{duration(abs(change.more) / 1e6)}"),
+            *(_number(calls, figure(calls)) for calls in change.calls),
+            *(_time(each, "" if each else "-") for each in change.each),
         ]
         rows.append(Row(cells, kind=change.kind))
     heads = ("Name", "#A step", "#Calls before", "#Calls now", "#A call before", "#A call now")
@@ -95,29 +97,24 @@ def changed(before: Sequence[RankTrace], after: Sequence[RankTrace]) -> Section:
 
 def kernel_table(ranks: Sequence[RankTrace], rows: Sequence[Kernel]) -> Section:
     """All kernels, copies and memsets; nothing where no device was used."""
-    whole = sum(float(rank.lengths.sum()) for rank in ranks) or 1.0
-    lines = []
+    whole, lines = _of_steps(ranks), []
     for row in rows[:MOST_ROWS]:
         name, _ = row.by.most_common(1)[0] if row.by else ("", 0)
-        lines.append(
-            Row(
-                [
-                    _named("kernel", row.name, f"from {name}" if name else "", "tensor cores" * row.tensor_cores),
-                    Cell(Text(after=meter(row.total / whole)), "meters"),
-                    Cell(percent(row.total / whole), value=row.total),
-                    Cell(f"{row.calls:,}", value=row.calls),
-                    Cell(duration(row.total / 1e6), value=row.total),
-                    Cell(duration(row.total / row.calls / 1e6), value=row.total / row.calls),
-                    Cell(duration(row.longest / 1e6), value=row.longest),
-                    Cell("-" if row.occupancy is None else percent(row.occupancy), value=row.occupancy or 0),
-                ],
-                anchor=anchor("kernel", row.name),
-                kind=row.kind,
-            )
-        )
+        cells = [
+            _named("kernel", row.name, f"from {name}" if name else "", "tensor cores" * row.tensor_cores),
+            *_share(row.total / whole),
+            *(_number(row.calls), _time(row.total), _time(row.total / row.calls), _time(row.longest)),
+            _number(row.occupancy or 0, "-" if row.occupancy is None else percent(row.occupancy)),
+        ]
+        lines.append(Row(cells, anchor=anchor("kernel", row.name), kind=row.kind))
     heads = ("Kernel", Cell("", "meters"), "#Share", "#Calls", "#Total", "#Mean", "#Longest", "#Occupancy")
     about = "What ran on the device. Share: of the steps' time. Occupancy is the profiler's estimate."
     return _table("kernels", about, heads, lines, len(rows))
+
+
+def _of_steps(ranks: Sequence[RankTrace]) -> float:
+    """Microseconds of all steps of all ranks."""
+    return sum(float(rank.lengths.sum()) for rank in ranks) or 1.0
 
 
 def _table(what: str, about: str, heads: Sequence[Words | Cell], rows: Sequence[Row], count: int) -> Section:

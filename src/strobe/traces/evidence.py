@@ -11,23 +11,11 @@ from typing import Any
 import numpy as np
 
 from strobe.callbacks.tracefile import TraceError
-from strobe.records.columns import (
-    ANNOTATION,
-    COPY,
-    KERNEL,
-    LOADER,
-    NONE,
-    ON_DEVICE,
-    OPERATOR,
-    STEP,
-    Floats,
-    Ints,
-    read_columns,
-)
+from strobe.records.columns import ANNOTATION, COPY, KERNEL, LOADER, NONE, ON_DEVICE, OPERATOR, STEP, Floats, Ints
 from strobe.records.places import fault_of
 from strobe.traces.cover import Cover
 from strobe.traces.operators import groups, uses_tensor_cores
-from strobe.traces.rank import RankTrace, kind_of_copy
+from strobe.traces.rank import RankTrace, Read, kind_of_copy, read_trace
 
 NEWEST = 3  # traces that are read of a run
 MOST_BYTES = 100_000_000  # of their text: some seconds
@@ -38,7 +26,7 @@ _WORKER = re.compile(r"loader (?:in the )?(worker \d+|process \d+|training proce
 Row = tuple[Any, Sequence[float]]  # what is counted, and what is added up of it; microseconds first
 
 
-def read_evidence(paths: Sequence[Path]) -> dict[str, Any] | None:
+def read_evidence(paths: Sequence[Path], read: Read = read_trace) -> dict[str, Any] | None:
     """The ``trace_evidence`` of a run's newest traces; None if none of them holds a step.
 
     At most ``NEWEST`` traces with together ``MOST_BYTES`` are read. One that is larger by itself, or that cannot be
@@ -52,10 +40,10 @@ def read_evidence(paths: Sequence[Path]) -> dict[str, Any] | None:
             if size > MOST_BYTES:  # the size that a cut file tells is none
                 raise TraceError(fault_of(path) or f"{path} is too large; set profiler.max_mb")
             if size <= left:
-                columns = read_columns(path)
-                if columns.fault:
-                    raise TraceError(f"{path} {columns.fault}; copy it again or record it again")
-                ranks.append(RankTrace(columns, 0))
+                rank = read(path)
+                if rank.columns.fault:
+                    raise TraceError(f"{path} {rank.columns.fault}; copy it again or record it again")
+                ranks.append(rank)
                 left -= size
         except (OSError, TraceError) as error:
             _log.warning("A trace could not be searched for causes: %s", error)

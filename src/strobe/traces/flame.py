@@ -45,20 +45,16 @@ def merged(rank: RankTrace) -> list[Graph]:
     nodes: dict[tuple[int, int], int] = {}
     node, above, named = np.full(len(at.start), -1, np.int64), [-1], [-1]
     node_of, kinds, names = {-1: 0}, at.kind.tolist(), at.name.tolist()
-    parents = parent[order].tolist()
-    for place, up in zip(order.tolist(), parents, strict=True):
-        over = node_of.get(up, 0)
-        if kinds[place] == STEP:
-            node_of[place] = over
-            continue
-        key = (over, names[place])
-        found = nodes.get(key)
-        if found is None:
-            found = nodes[key] = len(above)
-            above.append(over)
-            named.append(names[place])
-        node_of[place] = found
-        node[place] = found
+    for place, up in zip(order.tolist(), parent[order].tolist(), strict=True):
+        at_node = node_of.get(up, 0)
+        if kinds[place] != STEP:
+            key = (at_node, names[place])
+            if key not in nodes:
+                nodes[key] = len(above)
+                above.append(at_node)
+                named.append(names[place])
+            at_node = node[place] = nodes[key]
+        node_of[place] = at_node
     count = len(above)
     known = node[order] >= 0
     host = np.bincount(node[order][known], at.length[order][known], count).astype(float)

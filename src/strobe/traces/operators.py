@@ -10,17 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.records.columns import (
-    ANNOTATION,
-    KERNEL,
-    MEMORY,
-    NONE,
-    ON_DEVICE,
-    OPERATOR,
-    STEP,
-    Ints,
-    Mask,
-)
+from strobe.records.columns import ANNOTATION, KERNEL, MEMORY, NONE, ON_DEVICE, OPERATOR, STEP, Ints, Mask
 from strobe.traces.rank import COMMUNICATION, RankTrace
 
 # As in torch-tb-profiler 0.4.3 (its profiler/tensor_core.py), and later kernels of CUTLASS, cuDNN and cuBLAS.

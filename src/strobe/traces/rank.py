@@ -247,17 +247,27 @@ class RankTrace:
         return found
 
 
-def read_ranks(paths: Sequence[Path]) -> list[RankTrace]:
+Read = Callable[[Path], RankTrace]  # :func:`read_trace`, or what keeps a trace that others read before
+
+
+def read_trace(path: Path) -> RankTrace:
+    """A trace by the rank it tells; raises a TraceError if it shows nothing."""
+    columns = read_columns(path)
+    return RankTrace(columns, columns.rank or 0)
+
+
+def read_ranks(paths: Sequence[Path], read: Read = read_trace) -> list[RankTrace]:
     """Traces by rank; where two tell the same rank, or one tells none, they are numbered by their place.
 
     Raises:
         TraceError: One shows nothing.
     """
-    found = [read_columns(path) for path in paths]
-    told = [columns.rank for columns in found]
+    found = [read(path) for path in paths]
+    told = [rank.columns.rank for rank in found]
     if None in told or len({*told}) < len(told):
-        return [RankTrace(columns, place) for place, columns in enumerate(found)]
-    return sorted((RankTrace(columns, columns.rank or 0) for columns in found), key=lambda rank: rank.number)
+        for place, rank in enumerate(found):
+            rank.number = place
+    return sorted(found, key=lambda rank: rank.number)
 
 
 def kind_of_copy(name: str) -> str:

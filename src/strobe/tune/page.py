@@ -53,17 +53,19 @@ def render(tuning: Tuning, first: Record) -> str:
         kit.Section("advice", "Also found", "Not part of this search.", [*map(kit.Paragraph, tuning.advice)]),
         _method(tuning, first),
     ]
-    what = ("search", header["host"], environment.get("gpu") or environment.get("cpu"), header["began"][:16])
-    page = {
-        "title": "Search - Strobe",
-        "what": " · ".join(str(part).replace("T", " ") for part in what if part),
-        "badges": [_badge(tuning)],
-        "said": total(tuning),
-        "lede": " ".join((ending(tuning), warning(tuning), first_losses(tuning))).strip(),
-        "tiles": _tiles(tuning),
-        "sections": sections,
-    }
-    return rendered("search.html", page)
+    lede = " ".join((ending(tuning), warning(tuning), first_losses(tuning))).strip()
+    began, device = header["began"][:16].replace("T", " "), environment.get("gpu") or environment.get("cpu")
+    page = kit.Page(
+        "Search - Strobe",
+        ("search", header["host"], device, began),
+        total(tuning),
+        [kit.Paragraph(lede, "lede"), *kit.tiles(_tiles(tuning))],
+        sections,
+        "tune.json; works offline.",
+        [_badge(tuning)],
+        "comparison",
+    )
+    return rendered(page)
 
 
 def _badge(tuning: Tuning) -> tuple[str, str]:

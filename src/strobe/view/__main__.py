@@ -13,8 +13,8 @@ from pathlib import Path
 from strobe.present.format import rate as whole
 from strobe.present.page import open_browser
 from strobe.process.launch import parser_of, start
-from strobe.records.places import ATTACHED, OUTPUTS, has_events, locate, newest_of, record_of, runs_in, traces_in
-from strobe.records.run import Record, rate_of
+from strobe.records.places import ATTACHED, OUTPUTS, has_events, locate, newest_of, runs_in, traces_in
+from strobe.records.run import load_record, rate_of
 from strobe.view import perfetto, tensorboard
 from strobe.view.serving import LOOPBACK
 
@@ -114,17 +114,16 @@ def _print_run(run: Path, *, alone: bool) -> None:
     from strobe.report.terminal import print_summary
     from strobe.report.wording import unit_of
 
-    summary = record_of(run)
-    if summary is None:
+    if not (run / "summary.json").is_file():
         print(f"{run}: no summary.json; the run is still going on, or was killed")
         return
+    record = load_record(run)
     try:
         if alone:
-            print_summary(summary, run, Console())
+            print_summary(record.summary, run, Console())
         else:
-            record = Record(summary)
-            rate = rate_of(record)
-            print(f"{run}: {summary['status']}" + (f", {whole(rate)} {unit_of(record)}" if rate is not None else ""))
+            told = f", {whole(rate)} {unit_of(record)}" if (rate := rate_of(record)) is not None else ""
+            print(f"{run}: {record.summary['status']}{told}")
     except (KeyError, TypeError, AttributeError) as error:
         raise SystemExit(f"{run / 'summary.json'} is not a record of this version ({error!r})") from None
 

@@ -20,7 +20,8 @@ from urllib.parse import quote
 
 from strobe.present.page import open_browser
 from strobe.process.signals import noted
-from strobe.records.places import fault_of, record_of, traces_in
+from strobe.records.places import fault_of, traces_in
+from strobe.records.run import load_record
 from strobe.view.serving import address, announce, family, is_own, reachable, take_port
 
 PORT = 9001  # vizviewer's
@@ -60,7 +61,7 @@ def _whole(path: Path) -> list[Path]:
     """The traces that can be opened; says what is wrong with the others."""
     traces = traces_in(path)
     if not traces:
-        profiler = ((record_of(path) or {}).get("choices") or {}).get("profiler")
+        profiler = load_record(path).text("choices", "profiler") if (path / "summary.json").is_file() else None
         why = "profiler=trace writes them" + (f", and this run had profiler={profiler}" if profiler else "")
         if profiler == "trace":
             why = "the run ended before its first active step: train longer, or lower profiler.wait and profiler.warmup"

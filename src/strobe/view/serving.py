@@ -11,11 +11,7 @@ from urllib.parse import urlsplit
 
 T = TypeVar("T")
 LOOPBACK = "127.0.0.1"
-EVERYWHERE = {
-    "": LOOPBACK,
-    "0.0.0.0": LOOPBACK,
-    "::": "::1",
-}  # and how this machine reaches a server that listens there
+EVERYWHERE = {"": LOOPBACK, "0.0.0.0": LOOPBACK, "::": "::1"}  # and how this machine reaches a server there
 PORTS_TRIED = 100
 
 
