@@ -17,8 +17,8 @@ FAULTS = "strobe.validation.injected_faults"
 PYTHON = "strobe.validation.injected_python"
 HABITS = "strobe.validation.injected_habits"
 MISTAKES = "strobe.validation.injected_mistakes"
-KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors", "SomeTensors")
-SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, SOME_TENSORS, LOCKED, LOOP, NORMS, PENALTY = (
+KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors")
+SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, LOCKED, LOOP, NORMS, PENALTY = (
     f"model._target_={FAULTS}.{kind}Classifier"
     for kind in (*KINDS, "Locked", "MetricLoop", "GradientNorms", "LazyPenalty")
 )
@@ -179,7 +179,7 @@ def held_out(cores: int) -> str:
         histograms-resnet18 | callback | mild | {large} {ADDED}={FAULTS}.WeightHistograms
         gradient-norms-resnet18 | callback | mild | {photos} {NORMS} {RESNET18} +model.times=12
         many-tensors | optimizer | strong | {photos} {MANY_TENSORS}
-        some-tensors | optimizer | mild | {photos} {SOME_TENSORS}
+        some-tensors | optimizer | mild | {photos} {MANY_TENSORS} +model.times=300
         accumulated-update | optimizer | mild | {photos} {UPDATE} +model.seconds=0.04 trainer.accumulate_grad_batches=4
         waiting-update-resnet18 | optimizer | strong | {photos} {UPDATE} {RESNET18} +model.seconds=0.35
         logging-each-step | logging | mild | {small} {SLOW_LOGGER}=0.01
@@ -224,7 +224,7 @@ def fresh(cores: int) -> str:
     summed, once = "trainer.accumulate_grad_batches", "trainer.check_val_every_n_epoch"
     return f"""
         averaged-weights-resnet18 | callback | mild | {large} {averaged}
-        image-grids | callback | mild | {small} {ADDED}={HABITS}.ImageGrids
+        image-grids | callback | mild | {small} {ADDED}={HABITS}.ImageGrids +callbacks.added.every=6
         clipped-by-hand-resnet18 | callback | mild | {resnet18}.HandClippedClassifier
         collected-each-step-resnet18 | callback garbage_collection | strong | {added}.Collecting
         plotted-losses-resnet18 | logging | mild | {large} {plotted}
