@@ -1,11 +1,15 @@
-"""Every implementation computes what SciPy does; what each profiler sees of im2col, and of work made up for it."""
+"""Every implementation computes what SciPy does; what each profiler sees of im2col."""
 
+import io
 import itertools
 import json
+import pstats
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -26,6 +30,7 @@ from strobe.bench.suites.convolution.implementations import (
 from strobe.bench.suites.convolution.profiles import (
     FILE,
     PAGE,
+    STATISTICS,
     Profile,
     load_profile,
     price_of_a_call,
@@ -33,9 +38,8 @@ from strobe.bench.suites.convolution.profiles import (
     profile_events,
     profile_samples,
     save_profile,
-    tree_text,
 )
-from strobe.bench.suites.convolution.reading import own_of_parts
+from strobe.bench.suites.convolution.suite import PARTS
 
 Array = NDArray[np.floating]
 
@@ -136,150 +140,76 @@ def convolving() -> None:
         IMPLEMENTATIONS["im2col"](np.arange(49, dtype=np.float32).reshape(7, 7), np.ones((3, 3), np.float32))
 
 
-@pytest.fixture(scope="module")
-def events() -> Profile:
-    return profile_events(convolving)
-
-
 @pytest.fixture(scope="module", params=[True, False], ids=["all", "in Python"])
-def either(request: pytest.FixtureRequest, events: Profile) -> Profile:
+def events(request: pytest.FixtureRequest) -> Profile:
     """With functions in C timed, and not."""
-    return events if request.param else profile_events(convolving, builtins=False)
+    return profile_events(convolving, builtins=request.param)
 
 
-@pytest.fixture(scope="module", params=[profile_samples, profile_by_timer], ids=["pyinstrument", "timer"])
-def samples(request: pytest.FixtureRequest) -> Profile:
-    profile: Profile = request.param(convolving, interval=0.0001)
-    return profile
-
-
-def named(profile: Profile, function: str) -> list[tuple[str, ...]]:
-    """The stacks that end in a function."""
-    return [stack for stack in profile.own if stack[-1].endswith(f"({function})")]
-
-
-def test_calls_are_counted_as_in_the_source_document_and_stacks_add_up(either: Profile) -> None:
-    rows = {row.name.rpartition("(")[2].rstrip(")"): row for row in either.rows}
+def test_calls_are_counted_as_in_the_source_document_and_functions_in_c_are_their_callers(events: Profile) -> None:
+    rows = {row.name.rpartition("(")[2].rstrip(")"): row for row in events.rows}
     assert rows["_get_indices"].calls == TIMES * 882  # 88,200 of 100 repetitions
     assert rows["im2col_naive"].calls == rows["by_im2col"].calls == TIMES
-    assert list(either.rows) == sorted(either.rows, key=lambda row: (-row.own, row.name))
-    (indices,) = named(either, "_get_indices")
-    assert either.calls[indices] == pytest.approx(TIMES * 882)
-    assert [indices[:-1]] == named(either, "im2col_naive")
-    assert {stack[0].rpartition("(")[2] for stack in either.own} == {"convolving)"}
-    assert sum(either.own.values()) == pytest.approx(sum(row.own for row in either.rows))
-    assert sum(either.own.values()) <= either.seconds
-    assert min(either.own.values()) >= 0
-    for row in either.rows[:5]:
-        own = sum(seconds for stack, seconds in either.own.items() if stack[-1] == row.name)
-        assert own == pytest.approx(row.own, rel=1e-3)
+    assert list(events.rows) == sorted(events.rows, key=lambda row: (-row.own, row.name))
+    assert not [name for name in rows if "lsprof" in name]  # the profiler's own end
+    in_c = {row.name for row in events.rows if row.name.startswith("<")}
+    name = rows["_get_indices"].name
+    inner = 4 * TIMES * 882 if in_c else 0  # of len, range, numpy.empty and divmod
+    assert ("<built-in method numpy.empty>" in in_c) == bool(in_c)
+    assert (events.received[name], events.made.get(name, 0)) == (TIMES * 882 + inner, inner)
+    assert not {*events.own} & in_c
+    assert (events.own[name] > rows["_get_indices"].own) == bool(in_c)
+    parts = events.of_parts()
+    assert sum(parts[part] for part in PARTS) == pytest.approx(sum(row.own for row in events.rows))
+    assert sum(row.own for row in events.rows) <= events.seconds
 
 
-def test_functions_in_c_are_seen_only_when_asked_for(events: Profile, either: Profile) -> None:
-    seen = {name for stack in either.own for name in stack}
-    assert ("<built-in method numpy.empty>" in seen) == (either is events)
-    assert not [name for name in seen if "lsprof" in name]  # the profiler's own end
-    assert either is events or not [name for name in seen if name.startswith("<")]
-    assert sum(own_of_parts(events.own).values()) == pytest.approx(sum(events.own.values()))
-
-
-def test_stacks_of_samples_are_the_works(events: Profile, samples: Profile) -> None:
-    assert samples.samples
-    assert not samples.calls
-    assert {stack[0].rpartition("(")[2] for stack in samples.own} == {"convolving)"}  # neither pytest nor the profiler
-    assert named(samples, "_get_indices")
-    for function in ("convolving", "__call__", "by_im2col", "im2col_naive", "_get_indices"):
-        found = {name for one in (events, samples) for stack in one.own for name in stack if f"({function})" in name}
-        assert len(found) == 1  # the same names, without folders
-        assert "/" not in found.pop()
-
-
-def test_names_hold_no_address() -> None:
-    ways = ("sliding_window_view", "scipy convolve2d", "scipy fftconvolve", "im2col recursive")
-    profile = profile_events(lambda: [IMPLEMENTATIONS[name](np.ones((9, 9)), np.ones((3, 3))) for name in ways])
-    text = tree_text(profile, least=0.0)
-    assert "(im2col_recursive)" in text
-    assert "/" not in text
-    assert " at 0x" not in text
-
-
-def work_of(number: int) -> int:
-    return sum(range(1000 * number))
-
-
-def test_a_function_is_shared_out_among_its_callers_in_proportion_to_their_time() -> None:
-    def little() -> None:
-        work_of(10)
-
-    def much() -> None:
-        for _ in range(3):
-            work_of(100)
-
-    profile = profile_events(lambda: (little(), much()))
-    for_little, for_much = sorted(named(profile, "work_of"), key=lambda stack: profile.calls[stack])
-    assert (for_little[-2][-8:], for_much[-2][-6:]) == ("(little)", "(much)")
-    assert (profile.calls[for_little], profile.calls[for_much]) == pytest.approx((1, 3))
-    below = {stack[-3:-1]: seconds for stack, seconds in profile.own.items() if "sum" in stack[-1]}
-    assert sum(below.values()) == pytest.approx(next(row.own for row in profile.rows if "sum" in row.name), rel=1e-6)
-    assert below[for_much[-2:]] > below[for_little[-2:]] > 0
-
-
-def test_functions_of_one_name_in_a_line_are_all_timed() -> None:
-    first, second = (lambda: factorial(300)), (lambda: factorial(150))
-    profile = profile_events(lambda: [call() for call in (first, second, second)])
-    (row,) = (row for row in profile.rows if row.name.endswith("(<lambda>)") and row.calls == 3)
-    assert sum(profile.calls[stack] for stack in profile.own if stack[-1] == row.name) == pytest.approx(3)
-    assert sum(profile.own.values()) == pytest.approx(sum(row.own for row in profile.rows))
-
-
-def factorial(number: int) -> int:
-    return number * factorial(number - 1) if number else 1
-
-
-@pytest.mark.parametrize("builtins", [True, False])
-def test_a_function_that_calls_itself_is_one_place(builtins: bool) -> None:
-    profile = profile_events(lambda: [factorial(number) for number in range(50)], builtins=builtins)
-    (stack,) = named(profile, "factorial")
-    assert profile.calls[stack] == pytest.approx(50)  # those from outside
-    assert sum(profile.own.values()) == pytest.approx(sum(row.own for row in profile.rows))
-
-
-MADE_UP = Profile(
-    1.2,
-    {("a.py:1(main)",): 0.699, ("a.py:1(main)", "a.py:2(leaf)"): 0.3, ("a.py:1(main)", "<built-in method len>"): 0.001},
-    {("a.py:1(main)",): 1, ("a.py:1(main)", "a.py:2(leaf)"): 1200},
-)
-
-
-def test_the_text_is_the_tree() -> None:
-    first, second = tree_text(MADE_UP).splitlines()
-    assert first == " 100% a.py:1(main): 1 s, own 699 ms, 1 call"
-    assert second == "  30%   a.py:2(leaf): 300 ms, own 300 ms, 1,200 calls"
-    assert tree_text(MADE_UP, least=0.0).endswith("own 1 ms")  # whose calls are not counted
-    assert tree_text(Profile(1.0, {})) == "nothing was seen"
-
-
-def test_a_profile_is_read_as_it_was_written_and_pyinstrument_draws_it(tmp_path: Path, events: Profile) -> None:
-    assert load_profile(tmp_path) is None
-    for profile in (events, MADE_UP):
-        save_profile(tmp_path, profile, "ten convolutions")
-        assert load_profile(tmp_path) == profile
+@pytest.mark.parametrize("profile", [profile_samples, profile_by_timer], ids=["pyinstrument", "timer"])
+def test_stacks_of_samples_are_the_works_and_pyinstrument_draws_them(profile: Any, tmp_path: Path) -> None:
+    found: Profile = profile(convolving, title="ten convolutions", interval=0.0001)
+    assert found.samples
+    assert not found.rows
+    assert found.tree.startswith("100.0% convolving  test_convolution.py:")  # neither pytest nor the profiler
+    assert "_get_indices  implementations.py:" in found.tree
+    own = {name for name in found.own if "(_get_indices)" in name}
+    assert own == {row.name for row in profile_events(convolving).rows if "(_get_indices)" in row.name}
+    assert not [name for name in found.own if "/" in name]
+    save_profile(tmp_path, found)
     page = (tmp_path / PAGE).read_text(encoding="utf-8")
     data = json.loads(page.partition("const sessionData = ")[2].partition(";\n")[0])
-    root = data["frame_tree"]
-    assert (root["identifier"], root["time"]) == ("main\x00a.py\x001", pytest.approx(1.0))
-    assert {child["identifier"] for child in root["children"]} >= {"leaf\x00a.py\x002", "len\x00<built-in>\x000"}
+    assert data["frame_tree"]["identifier"].startswith("convolving\x00test_convolution.py\x00")
+    assert data["frame_tree"]["time"] == pytest.approx(sum(found.own.values()), abs=1e-5)  # as it is written
     assert 'viewMode:"timeline"' in page
     assert "googleapis" not in page  # nothing is asked of a network
+
+
+def test_names_hold_no_address_and_functions_of_one_name_in_a_line_are_all_timed() -> None:
+    ways = ("sliding_window_view", "scipy convolve2d", "scipy fftconvolve", "im2col recursive")
+    profile = profile_events(lambda: [IMPLEMENTATIONS[name](np.ones((9, 9)), np.ones((3, 3))) for name in ways])
+    names = " ".join(row.name for row in profile.rows)
+    assert "(im2col_recursive)" in names
+    assert "/" not in names
+    assert " at 0x" not in names
+    first, second = (lambda: sum(range(300))), (lambda: sum(range(150)))
+    profile = profile_events(lambda: [call() for call in (first, second, second)])
+    assert [row.calls for row in profile.rows if row.name.endswith("(<lambda>)")].count(3) == 1
+
+
+def test_a_profile_is_read_as_it_was_written_and_pstats_reads_cprofiles(tmp_path: Path) -> None:
+    assert load_profile(tmp_path) is None
+    profile = profile_events(convolving)
+    save_profile(tmp_path, profile)
+    assert load_profile(tmp_path) == replace(profile, files={})
+    said = io.StringIO()
+    pstats.Stats(str(tmp_path / STATISTICS), stream=said).print_stats("_get_indices")
+    assert f"{TIMES * 882} " in said.getvalue()
     (tmp_path / FILE).write_text('{"roots": [{}]}')
     assert load_profile(tmp_path) is None
 
 
-def test_nothing_is_seen_of_no_work(tmp_path: Path) -> None:
+def test_nothing_is_seen_of_no_work() -> None:
     profile = profile_samples(lambda: None, interval=10)
-    assert profile.own == {}
-    save_profile(tmp_path, profile, "nothing")
-    assert not (tmp_path / PAGE).exists()
+    assert (profile.own, profile.tree, profile.files) == ({}, "nothing was seen", {})
 
 
 @pytest.mark.parametrize("profile", [profile_events, profile_samples, profile_by_timer])

@@ -77,7 +77,10 @@ def test_an_hour_has_room_for_100000_damaged_images() -> None:
 
 
 def test_what_a_process_holds_is_counted() -> None:
-    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+    given = [sys.executable, "-c", "print(flush=True); input()"]
+    with subprocess.Popen(given, stdin=-1, stdout=-1, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # before it has begun it holds next to nothing
         try:
             held = holding(process.pid)
         finally:

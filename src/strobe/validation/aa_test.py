@@ -15,14 +15,11 @@ script do; ``"train.py --lr 1"`` is one with arguments. ``--from`` takes what li
 """
 
 import argparse
-import contextlib
-import json
 import random
 import statistics
 import sys
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,19 +30,17 @@ from rich.table import Table
 from strobe.app.run.apart import train
 from strobe.app.tuning.trainee import Trainee
 from strobe.duel.foreign import Foreign
-from strobe.duel.paired_trial import Duel, duel, quads
 from strobe.errors import DataError, StrobeError
-from strobe.measure.statistics import FALSE_ALARM, LEVEL, Estimate, is_over, looks, sequential, share, unpaired
+from strobe.measure.statistics import Estimate, unpaired
 from strobe.overrides import cell_of, joined
 from strobe.present import terminal
-from strobe.present.format import counted, estimate, pace, percent
+from strobe.present.format import pace
 from strobe.present.terminal import say
-from strobe.process.fork import Failure
 from strobe.process.signals import exit_code, interruptible
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record, rate_of
-from strobe.tune.search import PROPOSALS
-from strobe.validation import aa_duels
+from strobe.validation import aa_turns as turns
+from strobe.validation.aa_turns import DUELS, TRIALS, Begin
 from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, is_override
 
@@ -60,14 +55,9 @@ DEALINGS = 4  # of one window, at most
 SLOWDOWNS = (0.05, 0.1, 0.2)  # shares by which one side's rates are made smaller
 AIM = 0.95  # share of "no difference"
 ENOUGH = 100  # comparisons
-ALARMS = 0.05  # of trials, or whole searches, of equals may find the candidate faster
-TURNS = 6  # of each side, until a trial is looked at for the first time
-TIMEOUT = 300.0  # seconds until a training is warm
-TRIALS = "trials.json"
 
 Dealing = tuple[tuple[int, ...], tuple[int, ...]]
 Compare = Callable[[Sequence[float], Sequence[float]], Estimate]
-Begin = Callable[..., contextlib.AbstractContextManager[Trainee]]
 
 
 @dataclass
@@ -95,22 +85,24 @@ def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None
     """Train, compare and tell; exit code 1 where the aim is missed or nothing can be told."""
     options = parse(arguments)
     console, code = terminal.console(), 0
+    how = {name: getattr(options, name) for name in ("minutes", "seconds", "seed")}
     try:
         with folder_of(options.source or options.keep) as folder:
             try:
                 with interruptible():
                     if options.duels:
-                        given = {name: getattr(options, name) for name in ("minutes", "seconds", "seed")}
-                        aa_duels.fight(options.duels, folder, console, **given, begin=Foreign)
+                        turns.keep(turns.duels(options.duels, folder, Foreign, **how), folder / DUELS, console)
+                    elif options.source is None and options.trials:
+                        turns.keep(turns.trials(options.overrides, folder, begin, **how), folder / TRIALS, console)
                     elif options.source is None:
-                        _try(options, folder, console, begin) if options.trials else measure(options, folder, console)
+                        measure(options, folder, console)
             except KeyboardInterrupt as interrupt:
                 say(console, "Interrupted; this is what was measured before:")
                 code = exit_code(interrupt)
-            if options.duels or (folder / aa_duels.DUELS).is_file():
-                good = aa_duels.tell(folder, console, ALARMS)
+            if options.duels or options.trials or (folder / DUELS).is_file():
+                good = turns.tell(folder, TRIALS if options.trials else DUELS, console)
             else:
-                good = (_of_trials if options.trials else _of_runs)(folder, options, console)
+                good = _of_runs(folder, options, console)
     except StrobeError as error:
         sys.exit(code or str(error))
     sys.exit(code or not good)
@@ -289,86 +281,6 @@ def count(rates: Sequence[float], seed: int = 0, compare: Compare = unpaired) ->
             for slowdown in SLOWDOWNS:
                 one.found[slowdown] += ratio.times(1 - slowdown).verdict == "slower"
     return counts
-
-
-def _try(options: argparse.Namespace, folder: Path, console: Console, begin: Begin) -> None:
-    """Run trials until the time is over, and keep the ratios of their quads."""
-    found = []
-    folder.mkdir(parents=True, exist_ok=True)
-    for ratios in trials(options, folder, begin):
-        found.append(ratios)
-        (folder / TRIALS).write_text(json.dumps(found))
-        say(console, f"[{len(found)}] B is {estimate(single(ratios).as_record())} times as fast as itself")
-
-
-def trials(options: argparse.Namespace, folder: Path, begin: Begin) -> Iterator[list[float]]:
-    """The ratios of the quads of each trial, one after the other until the time is over; raises a DataError."""
-    until, number = time.monotonic() + 60 * options.minutes, 0
-    with begin(options.overrides, folder / "A", timeout=TIMEOUT) as incumbent:
-        if isinstance(started := incumbent.start(), Failure):
-            raise DataError(f"The configuration cannot train: {started.reason}")
-        while number == 0 or time.monotonic() < until:
-            with begin(options.overrides, folder / "B", timeout=TIMEOUT) as candidate:
-                started = candidate.start()
-                fought: Duel | Failure = (
-                    started
-                    if isinstance(started, Failure)
-                    else duel(
-                        incumbent,
-                        candidate,
-                        turns=TURNS,
-                        seconds=options.seconds,
-                        alpha=FALSE_ALARM / PROPOSALS,
-                        seed=hash((options.seed, number)),
-                    )
-                )
-            if isinstance(fought, Failure):
-                raise DataError(f"A training broke off: {fought.reason}")
-            number += 1
-            yield quads(fought.ours, fought.theirs)
-
-
-def single(ratios: Sequence[float], alpha: float = FALSE_ALARM) -> Estimate:
-    """What a trial with such a share of false alarms says at the look at which it would have been over."""
-    planned = looks(TURNS // 2)
-    for count in (look for look in planned if look <= len(ratios)):
-        found = sequential(ratios[:count], planned, alpha)
-        if is_over(found, planned):
-            break
-    return found
-
-
-def _of_trials(folder: Path, _: argparse.Namespace, console: Console) -> bool:
-    """Print what the trials in a folder come to; whether the aim is reached, as far as they tell."""
-    try:
-        found = json.loads((folder / TRIALS).read_text())
-    except (OSError, ValueError) as error:
-        raise DataError(f"{folder} has no trials to read; give a folder that --trials --keep has made") from error
-    return told(found, console)
-
-
-def told(found: Sequence[Sequence[float]], console: Console) -> bool:
-    """Print how many were false alarms, with the interval of their share; False if there is none or it is too high."""
-    good = bool(found)
-    each = [str(single(ratios).verdict) for ratios in found]
-    strict = [single(ratios, FALSE_ALARM / PROPOSALS).verdict for ratios in found]
-    whole = [strict[at : at + PROPOSALS] for at in range(0, len(strict) - PROPOSALS + 1, PROPOSALS)]
-    for what, among, verdict in (
-        ("trial", each, "faster"),
-        ("trial", each, "slower"),
-        (f"search of {PROPOSALS} proposals", ["faster" if "faster" in search else "" for search in whole], "faster"),
-    ):
-        if not among:
-            say(console, f"no {what}: too few trials, give a larger --minutes")
-            continue
-        wrong = among.count(verdict)
-        part = share(wrong, len(among)).as_record()
-        good &= part["low"] <= ALARMS
-        held = f"{percent(part['low'])} to {percent(part['high'])}, {LEVEL:.0%}"
-        verdicts = f"{wrong} of {len(among)} ({held}; aim: at most {ALARMS:.0%})"
-        say(console, f"a {what} of equals finds one {verdict}: {verdicts}")
-    say(console, f"{counted(len(found), 'trial')} of {counted(sum(map(len, found)), 'quad')} in all")
-    return good
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ after that, from public reports and without knowledge of the rules. The ``stored
 over slow lines. Each part is reported apart.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strobe.measure.environment import usable_cores
@@ -18,8 +17,8 @@ FAULTS = "strobe.validation.injected_faults"
 PYTHON = "strobe.validation.injected_python"
 HABITS = "strobe.validation.injected_habits"
 MISTAKES = "strobe.validation.injected_mistakes"
-KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors", "SomeTensors")
-SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, SOME_TENSORS, LOCKED, LOOP, NORMS, PENALTY = (
+KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors")
+SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, LOCKED, LOOP, NORMS, PENALTY = (
     f"model._target_={FAULTS}.{kind}Classifier"
     for kind in (*KINDS, "Locked", "MetricLoop", "GradientNorms", "LazyPenalty")
 )
@@ -52,9 +51,6 @@ ADDED = "+callbacks.added._target_"
 HALVES = ("developed", "held_out", "fresh", "unseen", "stored")
 AT_ONCE = "engine.persistent_workers=false trainer.check_val_every_n_epoch=1000 trainer.limit_train_batches"
 SHOWN = ("too-few-threads-resnet18", "double-precision-resnet18")  # which showed that rules lacked, and so led to them
-
-
-Rows = Sequence[tuple[str, ...]]  # name, right causes (none in a control), strength, overrides, perhaps the remedy
 
 
 @dataclass(frozen=True)
@@ -96,6 +92,8 @@ class Cell:
 def cells(cores: int | None = None) -> tuple[Cell, ...]:
     """All cells, for a machine with so many cores for this process; None: for this machine.
 
+    A part has a row for each: its name | right causes, none in a control | strength | overrides | perhaps the remedy.
+
     Transfers, kernel launches and synchronisation cost nothing that could be injected on a CPU: the grid leaves them
     out.
     """
@@ -103,130 +101,117 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
     beside, found = {"neighbour": 1, "neighbours-resnet18": 2 * cores}, list[Cell]()
     parts = developed(cores), held_out(cores), fresh(cores), unseen(cores), stored()
     for half, rows in zip(HALVES, parts, strict=True):
-        for name, causes, strength, given, *rest in rows:
-            right, of = tuple(causes.split()), "developed" if name in SHOWN else half
-            cause, remedy = right[0] if right else None, tuple(" ".join(rest).split())
-            more = beside.get(name, 0), right[1:], remedy, LINES.get(name)
-            found.append(Cell(name, cause, tuple(given.split()), of, strength, *more))
+        for row in rows.strip().splitlines():
+            name, causes, strength, given, remedy, *_ = (part.split() for part in f"{row}|".split("|"))
+            of = "developed" if name[0] in SHOWN else half
+            more = beside.get(name[0], 0), tuple(causes[1:]), tuple(remedy), LINES.get(name[0])
+            cause = causes[0] if causes else None
+            found.append(Cell(name[0], cause, tuple(given), of, " ".join(strength), *more))
     return tuple(found)
 
 
-def developed(cores: int) -> Rows:
+def developed(cores: int) -> str:
     """The part that rules were tried on."""
     photos, tiles, quick, slow = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}", f"{PHOTOS} {SMALL}", f"{TILES} {SLOW_DISK}"
+    restarted = f"{CLEAN} engine.num_workers={2 * cores} {AT_ONCE}"
     epochs = f"{ADDED}={PYTHON}.SlowEpochs +callbacks.added.seconds=1 trainer.limit_train_batches=10"
-    return (
-        ("slow-decoder", "loader", "strong", f"{TILES} {SMALL} loader=rasterio loader.scale=numpy"),
-        ("image-by-image", "loader", "mild", f"{quick} {PLAIN} loader.batched=false loader.scale=numpy"),
-        ("slow-disk", "loader", "strong", f"{slow}=0.002 {SMALL}"),
-        ("many-workers", "workers_hurt", "mild", f"{quick} {PLAIN} engine.num_workers={4 * cores}"),
-        (
-            "restarted-workers",
-            "workers_restart",
-            "strong",
-            f"{slow}=0.002 {SMALL} {CLEAN} engine.num_workers={2 * cores} {AT_ONCE}=6",
-        ),
-        ("small-batch", "small_batch", "strong", f"{quick} {BATCH}=16"),
-        ("slow-optimizer", "optimizer", "strong", f"{photos} {WIDE} {FULL}"),
-        ("slow-callback", "callback", "strong", f"{quick} {SLOW_CALLBACK}=0.04"),
-        ("slow-logger", "logging", "strong", f"{quick} {SLOW_LOGGER}=0.03"),
-        ("frequent-checkpoints", "checkpoint", "strong", f"{PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=1"),
-        ("epoch-checkpoints", "epoch_checkpoint", "strong", f"{PHOTOS} {WIDE} {SGD} trainer.limit_train_batches=3"),
-        ("frequent-validation", "validation", "mild", f"{quick} {VALIDATED}=2"),
-        ("too-many-threads", "threads", "strong", f"{quick} threads={4 * cores}"),
-        ("slow-layout", "memory_layout", "mild", f"{PHOTOS} {POOLED} {FULL} model.channels_last=false"),
-        ("waiting-step", "stalled", "strong", f"{photos} {WAITING}"),
-        ("waiting-step-tiny", "stalled", "strong", f"{photos} {WAITING} {TINY}"),
-        ("waiting-update", "optimizer", "strong", f"{photos} {UPDATE}"),
-        ("waiting-update-tiny", "optimizer", "strong", f"{photos} {UPDATE} {TINY}"),
-        ("waiting-hook-tiny", "callback", "strong", f"{photos} {HOOK} {TINY}"),
-        ("busy-callback-tiny", "callback", "strong", f"{photos} {SMALL} {TINY} {BUSY_CALLBACK}=0.1"),
-        ("busy-callback-resnet18", "callback", "strong", f"{photos} {BATCH}=16 {BUSY_CALLBACK}=0.2"),
-        ("slow-callback-resnet18", "callback", "strong", f"{photos} {BATCH}=16 {SLOW_CALLBACK}=0.4"),
-        ("uneven-disk", "uneven_steps", "mild", f"{tiles} {UNEVEN_DISK}=0.4 {SMALL}"),
-        ("leak", "slowing_down", "strong", f"{photos} {LEAKING} {TINY}"),
-        ("slow-disk-resnet18", "loader", "strong", f"{tiles} {BATCH}=8 {SLOW_DISK}=0.02"),
-        ("hoarding-workers", "growing_memory", "strong", f"{tiles} {SMALL} {HOARDING} engine.num_workers=1"),
-        ("upsampled-photos", "upsampled", "strong", f"{CLEAN} {SMALL_PHOTOS} {SMALL} {BATCH}=32"),
-        ("upsampled-photos-resnet18", "upsampled", "strong", f"{CLEAN} {SMALL_PHOTOS} {BATCH}=8"),
-        ("upsampled-in-network", "upsampled", "strong", f"{photos} {ENLARGING} {BATCH}=256"),
-        ("tiny-batch", "small_batch", "strong", f"{photos} {SMALL} {BATCH}=2"),
-        ("busy-thread", "background_thread", "strong", f"{photos} {SMALL} {ADDED}={PYTHON}.BusyThread"),
-        ("python-loop", "single_thread", "strong", f"{photos} model._target_={PYTHON}.LoopingClassifier"),
-        ("littering", "garbage_collection", "strong", f"{photos} model._target_={PYTHON}.LitteringClassifier"),
-        ("slow-epochs", "between", "strong", f"{photos} {SMALL} {epochs}"),
-        ("control-photos", "", "", f"{photos} {SMALL}"),
-        ("control-large-batch", "", "", f"{photos} {SMALL} {FULL} {PLAIN}"),
-        ("control-accumulation", "", "", f"{photos} {SMALL} trainer.accumulate_grad_batches=4"),
-        ("control-resnet18-photos", "", "", f"{photos} {BATCH}=64"),
-        ("control-resnet18-tiles", "", "", f"{tiles} engine.num_workers=1 loader=tifffile"),
-    )
+    return f"""
+        slow-decoder | loader | strong | {TILES} {SMALL} loader=rasterio loader.scale=numpy
+        image-by-image | loader | mild | {quick} {PLAIN} loader.batched=false loader.scale=numpy
+        slow-disk | loader | strong | {slow}=0.002 {SMALL}
+        many-workers | workers_hurt | mild | {quick} {PLAIN} engine.num_workers={4 * cores}
+        restarted-workers | workers_restart | strong | {slow}=0.002 {SMALL} {restarted}=6
+        small-batch | small_batch | strong | {quick} {BATCH}=16
+        slow-optimizer | optimizer | strong | {photos} {WIDE} {FULL}
+        slow-callback | callback | strong | {quick} {SLOW_CALLBACK}=0.04
+        slow-logger | logging | strong | {quick} {SLOW_LOGGER}=0.03
+        frequent-checkpoints | checkpoint | strong | {PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=1
+        epoch-checkpoints | epoch_checkpoint | strong | {PHOTOS} {WIDE} {SGD} trainer.limit_train_batches=3
+        frequent-validation | validation | mild | {quick} {VALIDATED}=2
+        too-many-threads | threads | strong | {quick} threads={4 * cores}
+        slow-layout | memory_layout | mild | {PHOTOS} {POOLED} {FULL} model.channels_last=false
+        waiting-step | stalled | strong | {photos} {WAITING}
+        waiting-step-tiny | stalled | strong | {photos} {WAITING} {TINY}
+        waiting-update | optimizer | strong | {photos} {UPDATE}
+        waiting-update-tiny | optimizer | strong | {photos} {UPDATE} {TINY}
+        waiting-hook-tiny | callback | strong | {photos} {HOOK} {TINY}
+        busy-callback-tiny | callback | strong | {photos} {SMALL} {TINY} {BUSY_CALLBACK}=0.1
+        busy-callback-resnet18 | callback | strong | {photos} {BATCH}=16 {BUSY_CALLBACK}=0.2
+        slow-callback-resnet18 | callback | strong | {photos} {BATCH}=16 {SLOW_CALLBACK}=0.4
+        uneven-disk | uneven_steps | mild | {tiles} {UNEVEN_DISK}=0.4 {SMALL}
+        leak | slowing_down | strong | {photos} {LEAKING} {TINY}
+        slow-disk-resnet18 | loader | strong | {tiles} {BATCH}=8 {SLOW_DISK}=0.02
+        hoarding-workers | growing_memory | strong | {tiles} {SMALL} {HOARDING} engine.num_workers=1
+        upsampled-photos | upsampled | strong | {CLEAN} {SMALL_PHOTOS} {SMALL} {BATCH}=32
+        upsampled-photos-resnet18 | upsampled | strong | {CLEAN} {SMALL_PHOTOS} {BATCH}=8
+        upsampled-in-network | upsampled | strong | {photos} {ENLARGING} {BATCH}=256
+        tiny-batch | small_batch | strong | {photos} {SMALL} {BATCH}=2
+        busy-thread | background_thread | strong | {photos} {SMALL} {ADDED}={PYTHON}.BusyThread
+        python-loop | single_thread | strong | {photos} model._target_={PYTHON}.LoopingClassifier
+        littering | garbage_collection | strong | {photos} model._target_={PYTHON}.LitteringClassifier
+        slow-epochs | between | strong | {photos} {SMALL} {epochs}
+        control-photos | | | {photos} {SMALL}
+        control-large-batch | | | {photos} {SMALL} {FULL} {PLAIN}
+        control-accumulation | | | {photos} {SMALL} trainer.accumulate_grad_batches=4
+        control-resnet18-photos | | | {photos} {BATCH}=64
+        control-resnet18-tiles | | | {tiles} engine.num_workers=1 loader=tifffile
+    """
 
 
-def held_out(cores: int) -> Rows:
+def held_out(cores: int) -> str:
     """The part kept aside: each fault in one strength and one size, most causes in two."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
     batch = f"{BATCH}=128 {SGD}"  # at which resnet18 itself loses next to nothing
     small, large, saved = f"{photos} {SMALL}", f"{photos} {batch}", f"{PHOTOS} {batch}"
-    few = f"{tiles} {SGD} {BATCH}=16"
-    return (
-        ("augmentation", "loader", "strong", f"{small} {PLAIN} {TRANSFORM}.PythonAugmentation +loader.rounds=4"),
-        ("augmentation-resnet18", "loader", "mild", f"{large} {TRANSFORM}.PythonAugmentation +loader.rounds=10"),
-        ("sleeping-transform", "loader", "strong", f"{small} {TRANSFORM}.SlowTransform +loader.seconds=1e-4"),
-        ("sleeping-transform-resnet18", "loader", "mild", f"{large} {TRANSFORM}.SlowTransform +loader.seconds=6e-4"),
-        ("paced-stream", "loader", "mild", f"{small} {TRANSFORM}.PacedStream +loader.seconds=0.01"),
-        ("held-lock", "stalled", "strong", f"{photos} {LOCKED} +model.seconds=0.06"),
-        ("server-in-step-resnet18", "stalled", "mild", f"{photos} {WAITING} {RESNET18} +model.seconds=0.09"),
-        ("metric-loop", "python_code single_thread", "strong", f"{photos} {LOOP} +model.times=1000"),
-        ("metric-loop-resnet18", "python_code single_thread", "mild", f"{photos} {LOOP} {RESNET18} +model.times=60000"),
-        ("every-50-steps", "callback", "mild", f"{small} {BUSY_CALLBACK}=0.45 +callbacks.slow.every=50"),
-        ("every-5-steps-resnet18", "callback", "strong", f"{large} {SLOW_CALLBACK}=1.5 +callbacks.slow.every=5"),
-        ("histograms-resnet18", "callback", "mild", f"{large} {ADDED}={FAULTS}.WeightHistograms"),
-        ("gradient-norms-resnet18", "callback", "mild", f"{photos} {NORMS} {RESNET18} +model.times=12"),
-        ("many-tensors", "optimizer", "strong", f"{photos} {MANY_TENSORS}"),
-        ("some-tensors", "optimizer", "mild", f"{photos} {SOME_TENSORS}"),
-        (
-            "accumulated-update",
-            "optimizer",
-            "mild",
-            f"{photos} {UPDATE} +model.seconds=0.04 trainer.accumulate_grad_batches=4",
-        ),
-        ("waiting-update-resnet18", "optimizer", "strong", f"{photos} {UPDATE} {RESNET18} +model.seconds=0.35"),
-        ("logging-each-step", "logging", "mild", f"{small} {SLOW_LOGGER}=0.01"),
-        ("logging-each-step-resnet18", "logging", "strong", f"{large} {SLOW_LOGGER}=0.35"),
-        ("often-validated", "validation", "mild", f"{small} {VALIDATED}=3"),
-        ("often-validated-resnet18", "validation", "strong", f"{large} {VALIDATED}=2 trainer.limit_val_batches=16"),
-        ("medium-batch", "small_batch", "mild", f"{small} {BATCH}=64"),
-        ("small-batch-resnet18", "small_batch", "strong", f"{photos} {BATCH}=8 {SGD}"),
-        ("lazy-penalty", "uneven_steps", "mild", f"{photos} {PENALTY} +model.seconds=0.15"),
-        ("leak-resnet18", "slowing_down", "strong", f"{photos} {LEAKING} {RESNET18} +model.seconds=0.02"),
-        ("too-few-threads-resnet18", "threads", "mild", f"{large} threads=1"),
-        ("too-many-threads-resnet18", "threads", "strong", f"{large} threads={6 * cores}"),
-        ("double-precision-resnet18", "precision", "strong", f"{large} trainer.precision=64-true"),
-        ("saved-each-5", "checkpoint", "mild", f"{PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=5"),
-        ("saved-each-step-resnet18", "checkpoint", "strong", f"{saved} checkpoint.every_n_steps=1"),
-        ("short-epochs-resnet18", "epoch_checkpoint", "mild", f"{saved} trainer.limit_train_batches=4"),
-        ("locked-disk", "loader", "strong", f"{tiles} {SMALL} engine.num_workers=2 {LOCKED_DISK}=0.003"),
-        ("few-workers-resnet18", "loader", "mild", f"{few} engine.num_workers=1 {SLOW_DISK}=0.025"),
-        (
-            "restarted-workers-resnet18",
-            "workers_restart",
-            "mild",
-            f"{few} loader=tifffile engine.num_workers={2 * cores} {AT_ONCE}=2",
-        ),
-        ("neighbour", "shared_machine", "mild", small),
-        ("neighbours-resnet18", "shared_machine", "strong", large),
-        ("control-resnet18-sgd", "", "", large),
-        ("control-resnet18-clipped", "", "", f"{photos} {BATCH}=128 trainer.gradient_clip_val=1"),
-        ("control-saved-seldom", "", "", f"{PHOTOS} {SMALL} checkpoint.every_n_epochs=10"),
-        ("control-workers", "", "", f"{small} {FULL} engine.num_workers=1"),
-        ("control-monitors", "", "", f"{small} logger=csv {ADDED}=lightning.pytorch.callbacks.LearningRateMonitor"),
-        ("control-validated-seldom", "", "", f"{photos} {BATCH}=64 {VALIDATED}=50"),
-        ("control-tiles", "", "", f"{tiles} {BATCH}=64 loader=packed engine=resident"),
-    )
+    few, restarted = f"{tiles} {SGD} {BATCH}=16", f"engine.num_workers={2 * cores} {AT_ONCE}"
+    return f"""
+        augmentation | loader | strong | {small} {PLAIN} {TRANSFORM}.PythonAugmentation +loader.rounds=4
+        augmentation-resnet18 | loader | mild | {large} {TRANSFORM}.PythonAugmentation +loader.rounds=10
+        sleeping-transform | loader | strong | {small} {TRANSFORM}.SlowTransform +loader.seconds=1e-4
+        sleeping-transform-resnet18 | loader | mild | {large} {TRANSFORM}.SlowTransform +loader.seconds=6e-4
+        paced-stream | loader | mild | {small} {TRANSFORM}.PacedStream +loader.seconds=0.01
+        held-lock | stalled | strong | {photos} {LOCKED} +model.seconds=0.06
+        server-in-step-resnet18 | stalled | mild | {photos} {WAITING} {RESNET18} +model.seconds=0.09
+        metric-loop | python_code single_thread | strong | {photos} {LOOP} +model.times=1000
+        metric-loop-resnet18 | python_code single_thread | mild | {photos} {LOOP} {RESNET18} +model.times=60000
+        every-50-steps | callback | mild | {small} {BUSY_CALLBACK}=0.45 +callbacks.slow.every=50
+        every-5-steps-resnet18 | callback | strong | {large} {SLOW_CALLBACK}=1.5 +callbacks.slow.every=5
+        histograms-resnet18 | callback | mild | {large} {ADDED}={FAULTS}.WeightHistograms
+        gradient-norms-resnet18 | callback | mild | {photos} {NORMS} {RESNET18} +model.times=12
+        many-tensors | optimizer | strong | {photos} {MANY_TENSORS}
+        some-tensors | optimizer | mild | {photos} {MANY_TENSORS} +model.times=300
+        accumulated-update | optimizer | mild | {photos} {UPDATE} +model.seconds=0.04 trainer.accumulate_grad_batches=4
+        waiting-update-resnet18 | optimizer | strong | {photos} {UPDATE} {RESNET18} +model.seconds=0.35
+        logging-each-step | logging | mild | {small} {SLOW_LOGGER}=0.01
+        logging-each-step-resnet18 | logging | strong | {large} {SLOW_LOGGER}=0.35
+        often-validated | validation | mild | {small} {VALIDATED}=3
+        often-validated-resnet18 | validation | strong | {large} {VALIDATED}=2 trainer.limit_val_batches=16
+        medium-batch | small_batch | mild | {small} {BATCH}=64
+        small-batch-resnet18 | small_batch | strong | {photos} {BATCH}=8 {SGD}
+        lazy-penalty | uneven_steps | mild | {photos} {PENALTY} +model.seconds=0.15
+        leak-resnet18 | slowing_down | strong | {photos} {LEAKING} {RESNET18} +model.seconds=0.02
+        too-few-threads-resnet18 | threads | mild | {large} threads=1
+        too-many-threads-resnet18 | threads | strong | {large} threads={6 * cores}
+        double-precision-resnet18 | precision | strong | {large} trainer.precision=64-true
+        saved-each-5 | checkpoint | mild | {PHOTOS} {WIDE} {SGD} checkpoint.every_n_steps=5
+        saved-each-step-resnet18 | checkpoint | strong | {saved} checkpoint.every_n_steps=1
+        short-epochs-resnet18 | epoch_checkpoint | mild | {saved} trainer.limit_train_batches=4
+        locked-disk | loader | strong | {tiles} {SMALL} engine.num_workers=2 {LOCKED_DISK}=0.003
+        few-workers-resnet18 | loader | mild | {few} engine.num_workers=1 {SLOW_DISK}=0.025
+        restarted-workers-resnet18 | workers_restart | mild | {few} loader=tifffile {restarted}=2
+        neighbour | shared_machine | mild | {small}
+        neighbours-resnet18 | shared_machine | strong | {large}
+        control-resnet18-sgd | | | {large}
+        control-resnet18-clipped | | | {photos} {BATCH}=128 trainer.gradient_clip_val=1
+        control-saved-seldom | | | {PHOTOS} {SMALL} checkpoint.every_n_epochs=10
+        control-workers | | | {small} {FULL} engine.num_workers=1
+        control-monitors | | | {small} logger=csv {ADDED}=lightning.pytorch.callbacks.LearningRateMonitor
+        control-validated-seldom | | | {photos} {BATCH}=64 {VALIDATED}=50
+        control-tiles | | | {tiles} {BATCH}=64 loader=packed engine=resident
+    """
 
 
-def fresh(cores: int) -> Rows:
+def fresh(cores: int) -> str:
     """The part that nobody who wrote rules had seen; where two causes are honest answers, either is right."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}"
     small, large, short = f"{photos} {SMALL}", f"{photos} {BATCH}=128 {SGD}", "trainer.limit_train_batches"
@@ -237,125 +222,85 @@ def fresh(cores: int) -> Rows:
     plotted = f"logger=csv trainer.log_every_n_steps=1 logger._target_={HABITS}.PlottingLogger"
     npz, averaged = f"loader=tifffile loader._target_={HABITS}.NpzTiles", f"{ADDED}={HABITS}.WeightAverages"
     summed, once = "trainer.accumulate_grad_batches", "trainer.check_val_every_n_epoch"
-    return (
-        ("averaged-weights-resnet18", "callback", "mild", f"{large} {averaged}"),
-        ("image-grids", "callback", "mild", f"{small} {ADDED}={HABITS}.ImageGrids"),
-        ("clipped-by-hand-resnet18", "callback", "mild", f"{resnet18}.HandClippedClassifier"),
-        ("collected-each-step-resnet18", "callback garbage_collection", "strong", f"{added}.Collecting"),
-        ("plotted-losses-resnet18", "logging", "mild", f"{large} {plotted}"),
-        ("npz-files", "loader", "strong", f"{tiles} {SMALL} {npz}"),
-        ("large-photos-resnet18", "loader", "strong", f"{camera} {BATCH}=16"),
-        ("weighted-order", "loader uneven_steps", "mild", f"{small} engine._target_={HABITS}.WeightedEngine {short}=5"),
-        ("reloaded-workers", "workers_restart", "strong", f"{reloaded} trainer.reload_dataloaders_every_n_epochs=1"),
-        ("similarity-by-pair-resnet18", "single_thread small_operations", "mild", f"{resnet18}.SimilarityClassifier"),
-        ("scores-by-image", "callback", "strong", f"{photos} {kind}.ScoringClassifier"),
-        ("scores-so-far", "slowing_down callback", "strong", f"{photos} {kind}.ScoringSoFarClassifier"),
-        ("orthogonal-updates-resnet18", "optimizer", "strong", f"{resnet18}.OrthogonalClassifier"),
-        ("bootstrapped-validation", "validation", "strong", f"{photos} {kind}.BootstrapClassifier {once}=1"),
-        ("weights-each-epoch-resnet18", "between", "mild", f"{added}.WeightFiles {short}=2"),
-        ("history-thread-resnet18", "background_thread", "strong", f"{added}.HistoryThread"),
-        ("accumulated-small-batches", "small_batch", "strong", f"{small} {BATCH}=16 {summed}=32"),
-        ("polled-program", "stalled", "strong", f"{photos} {kind}.PollingClassifier"),
-        ("control-packed-resnet18", "", "", f"{tiles} {SGD} loader=packed"),
-        ("control-accumulated-resnet18", "", "", f"{large} {summed}=4"),
-        ("control-averaged-seldom", "", "", f"{small} {averaged} +callbacks.added.every=50"),
-        ("control-validated-twice", "", "", f"{small} {once}=null trainer.val_check_interval=100"),
-    )
+    return f"""
+        averaged-weights-resnet18 | callback | mild | {large} {averaged}
+        image-grids | callback | mild | {small} {ADDED}={HABITS}.ImageGrids +callbacks.added.every=6
+        clipped-by-hand-resnet18 | callback | mild | {resnet18}.HandClippedClassifier
+        collected-each-step-resnet18 | callback garbage_collection | strong | {added}.Collecting
+        plotted-losses-resnet18 | logging | mild | {large} {plotted}
+        npz-files | loader | strong | {tiles} {SMALL} {npz}
+        large-photos-resnet18 | loader | strong | {camera} {BATCH}=16
+        weighted-order | loader uneven_steps | mild | {small} engine._target_={HABITS}.WeightedEngine {short}=5
+        reloaded-workers | workers_restart | strong | {reloaded} trainer.reload_dataloaders_every_n_epochs=1
+        similarity-by-pair-resnet18 | single_thread small_operations | mild | {resnet18}.SimilarityClassifier
+        scores-by-image | callback | strong | {photos} {kind}.ScoringClassifier
+        scores-so-far | slowing_down callback | strong | {photos} {kind}.ScoringSoFarClassifier
+        orthogonal-updates-resnet18 | optimizer | strong | {resnet18}.OrthogonalClassifier
+        bootstrapped-validation | validation | strong | {photos} {kind}.BootstrapClassifier {once}=1
+        weights-each-epoch-resnet18 | between | mild | {added}.WeightFiles {short}=2
+        history-thread-resnet18 | background_thread | strong | {added}.HistoryThread
+        accumulated-small-batches | small_batch | strong | {small} {BATCH}=16 {summed}=32
+        polled-program | stalled | strong | {photos} {kind}.PollingClassifier
+        control-packed-resnet18 | | | {tiles} {SGD} loader=packed
+        control-accumulated-resnet18 | | | {large} {summed}=4
+        control-averaged-seldom | | | {small} {averaged} +callbacks.added.every=50
+        control-validated-twice | | | {small} {once}=null trainer.val_check_interval=100
+    """
 
 
-def unseen(cores: int) -> Rows:
+def unseen(cores: int) -> str:
     """The part of public reports; each injected cell says what undoes its fault."""
     photos, tiles = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES} loader=tifffile"
     small, large = f"{photos} {SMALL}", f"{photos} {BATCH}=128 {SGD}"
     kind, resnet18 = f"{photos} model._target_={MISTAKES}", f"{photos} {RESNET18} model._target_={MISTAKES}"
     loader, added = f"loader._target_={MISTAKES}", f"{ADDED}={MISTAKES}"
-    saved, each = f"{ADDED}=lightning.pytorch.callbacks.ModelCheckpoint", "logger=csv trainer.log_every_n_steps=1"
+    saved = f"checkpoint.save=none {ADDED}=lightning.pytorch.callbacks.ModelCheckpoint +callbacks.added"
+    each, small_batch = "logger=csv trainer.log_every_n_steps=1", "small_batch small_operations single_thread"
+    views = f"{VALIDATED}=10 trainer.limit_val_batches=1"
     spawned = f"engine.num_workers={cores} engine.multiprocessing_context=spawn {AT_ONCE}=40"
     stopping = f"{ADDED}=lightning.pytorch.callbacks.EarlyStopping +callbacks.added.monitor=train/step_loss"
     array, file, gone, kept = "loader=memory", "loader=tifffile", "~callbacks.added", "engine.persistent_workers=true"
-    return (
-        ("pixels-as-text", "loader", "strong", f"{small} {loader}.TextPhotos {BATCH}=128", array),
-        ("zip-opened-each-time", "loader", "strong", f"{tiles} {SMALL} {loader}.ZippedTiles", file),
-        ("listed-collate", "loader", "strong", f"{small} {loader}.ListedPhotos", array),
-        ("packed-shards", "uneven_steps loader", "strong", f"{small} {loader}.ShardedPhotos {BATCH}=128", array),
-        (
-            "spawned-workers",
-            "workers_restart",
-            "strong",
-            f"{small} {PLAIN} {spawned} trainer.max_time={{seconds:16}}",
-            kept,
-        ),
-        (
-            "spectral-norms-resnet18",
-            "callback",
-            "strong",
-            f"{large} {added}.SpectralNorms +callbacks.added.every=2",
-            gone,
-        ),
-        ("statistics-logged-resnet18", "callback logging", "mild", f"{resnet18}.StatisticsClassifier {each}", SMALL),
-        (
-            "image-losses-logged",
-            "logging single_thread",
-            "strong",
-            f"{kind}.ImageLossesClassifier {each} {BATCH}=128",
-            SMALL,
-        ),
-        ("adam-by-hand-resnet18", "optimizer", "mild", f"{resnet18}.HandWrittenAdamClassifier {BATCH}=64", SMALL),
-        (
-            "own-checkpoints-resnet18",
-            "checkpoint",
-            "strong",
-            f"{PHOTOS} {BATCH}=64 checkpoint.save=none {saved} +callbacks.added.every_n_train_steps=1",
-            gone,
-        ),
-        (
-            "clusters-each-epoch",
-            "between",
-            "strong",
-            f"{kind}.ClusteringClassifier trainer.limit_train_batches=20",
-            SMALL,
-        ),
-        (
-            "views-validated-resnet18",
-            "validation",
-            "mild",
-            f"{resnet18}.ViewsClassifier {VALIDATED}=10 trainer.limit_val_batches=1",
-            SMALL,
-        ),
-        (
-            "cell-by-cell",
-            "small_batch small_operations single_thread",
-            "strong",
-            f"{kind}.CellByCellClassifier {BATCH}=16",
-            f"{BATCH}=512",
-        ),
-        ("matched-by-image", "single_thread", "strong", f"{kind}.MatchingClassifier", SMALL),
-        ("simulator-in-step", "stalled", "strong", f"{kind}.SimulatorClassifier", SMALL),
-        ("plotted-by-thread", "background_thread", "strong", f"{small} {added}.PlotThread", gone),
-        ("double-weights-resnet18", "precision", "strong", f"{resnet18}.DoubleClassifier {BATCH}=64", SMALL),
-        ("one-thread-resnet18", "threads", "mild", f"{resnet18}.OneThreadClassifier", SMALL),
-        ("enlarged-tiles-resnet18", "upsampled", "strong", f"{tiles} {SGD} {loader}.EnlargedTiles {BATCH}=16", file),
-        ("endless-bank", "slowing_down", "strong", f"{kind}.BankClassifier", SMALL),
-        ("control-momentum-resnet18", "", "", f"{photos} {BATCH}=256 model.optimizer=sgd model.label_smoothing=0.1"),
-        ("control-early-stopping", "", "", f"{small} {stopping} +callbacks.added.patience=1000"),
-        ("control-photos-as-stored-resnet18", "", "", f"{CLEAN} {SMALL_PHOTOS} data.size=64 {BATCH}=64 {SGD}"),
-        ("control-monitor-thread", "", "", f"{small} {added}.MonitorThread"),
-    )
+    return f"""
+        pixels-as-text | loader | strong | {small} {loader}.TextPhotos {BATCH}=128 | {array}
+        zip-opened-each-time | loader | strong | {tiles} {SMALL} {loader}.ZippedTiles | {file}
+        listed-collate | loader | strong | {small} {loader}.ListedPhotos | {array}
+        packed-shards | uneven_steps loader | strong | {small} {loader}.ShardedPhotos {BATCH}=128 | {array}
+        spawned-workers | workers_restart | strong | {small} {PLAIN} {spawned} trainer.max_time={{seconds:16}} | {kept}
+        spectral-norms-resnet18 | callback | strong | {large} {added}.SpectralNorms +callbacks.added.every=2 | {gone}
+        statistics-logged-resnet18 | callback logging | mild | {resnet18}.StatisticsClassifier {each} | {SMALL}
+        image-losses-logged | logging single_thread | strong | {kind}.ImageLossesClassifier {each} {BATCH}=128 | {SMALL}
+        adam-by-hand-resnet18 | optimizer | mild | {resnet18}.HandWrittenAdamClassifier {BATCH}=64 | {SMALL}
+        own-checkpoints-resnet18 | checkpoint | strong | {PHOTOS} {BATCH}=64 {saved}.every_n_train_steps=1 | {gone}
+        clusters-each-epoch | between | strong | {kind}.ClusteringClassifier trainer.limit_train_batches=20 | {SMALL}
+        views-validated-resnet18 | validation | mild | {resnet18}.ViewsClassifier {views} | {SMALL}
+        cell-by-cell | {small_batch} | strong | {kind}.CellByCellClassifier {BATCH}=16 | {BATCH}=512
+        matched-by-image | single_thread | strong | {kind}.MatchingClassifier | {SMALL}
+        simulator-in-step | stalled | strong | {kind}.SimulatorClassifier | {SMALL}
+        plotted-by-thread | background_thread | strong | {small} {added}.PlotThread | {gone}
+        double-weights-resnet18 | precision | strong | {resnet18}.DoubleClassifier {BATCH}=64 | {SMALL}
+        one-thread-resnet18 | threads | mild | {resnet18}.OneThreadClassifier | {SMALL}
+        enlarged-tiles-resnet18 | upsampled | strong | {tiles} {SGD} {loader}.EnlargedTiles {BATCH}=16 | {file}
+        endless-bank | slowing_down | strong | {kind}.BankClassifier | {SMALL}
+        control-momentum-resnet18 | | | {photos} {BATCH}=256 model.optimizer=sgd model.label_smoothing=0.1
+        control-early-stopping | | | {small} {stopping} +callbacks.added.patience=1000
+        control-photos-as-stored-resnet18 | | | {CLEAN} {SMALL_PHOTOS} data.size=64 {BATCH}=64 {SGD}
+        control-monitor-thread | | | {small} {added}.MonitorThread
+    """
 
 
-def stored() -> Rows:
+def stored() -> str:
     """The part whose tiles lie in storage, behind ``LINES``."""
     tiles, ahead = f"{CLEAN} data=eurosat loader=native {BATCH}=32", "engine=litdata engine.num_workers=4"
     small, large, alone = f"{tiles} {SMALL}", f"{tiles} {SGD} {ahead}", "engine=torch engine.num_workers=0"
-    return (
-        ("latency-20", "storage_latency", "strong", f"{small} {alone}"),
-        ("latency-100", "storage_latency", "strong", f"{small} {alone}"),
-        ("few-requests-20", "too_few_requests", "strong", f"{small} {ahead} data.requests=4"),
-        ("few-requests-100", "too_few_requests", "strong", f"{small} {ahead} data.requests=8"),
-        ("narrow-10", "storage_bandwidth", "strong", f"{small} {ahead}"),
-        ("narrow-5-far", "storage_bandwidth", "strong", f"{small} {ahead}"),
-        ("cold-cache-20", "cold_cache", "strong", f"{small} {alone}"),
-        ("cold-cache-narrow", "cold_cache", "strong", f"{small} {ahead}"),
-        ("control-stored-20-resnet18", "", "", large),
-        ("control-stored-100-resnet18", "", "", large),
-    )
+    return f"""
+        latency-20 | storage_latency | strong | {small} {alone}
+        latency-100 | storage_latency | strong | {small} {alone}
+        few-requests-20 | too_few_requests | strong | {small} {ahead} data.requests=4
+        few-requests-100 | too_few_requests | strong | {small} {ahead} data.requests=8
+        narrow-10 | storage_bandwidth | strong | {small} {ahead}
+        narrow-5-far | storage_bandwidth | strong | {small} {ahead}
+        cold-cache-20 | cold_cache | strong | {small} {alone}
+        cold-cache-narrow | cold_cache | strong | {small} {ahead}
+        control-stored-20-resnet18 | | | {large}
+        control-stored-100-resnet18 | | | {large}
+    """

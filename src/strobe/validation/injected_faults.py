@@ -38,45 +38,59 @@ def compute(seconds: float) -> None:
         pass
 
 
-class SlowCallback(Callback):
-    """Waits ``seconds`` at the end of one in ``every`` training steps, or computes for so long."""
-
-    def __init__(self, *, seconds: float, busy: bool = False, every: int = 1) -> None:
-        self.seconds, self.busy, self.every = seconds, busy, every
-        self._steps = 0
-
-    def on_train_batch_end(self, *_: Any) -> None:
-        self._steps += 1
-        if self._steps % self.every == 0:
-            (compute if self.busy else time.sleep)(self.seconds)
-
-
-class WeightHistograms(Callback):
-    """Counts the values of all weights in each step."""
-
-    def on_train_batch_end(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
-        for weights in pl_module.parameters():
-            torch.histc(weights.detach(), bins=64)
-
-
-class SlowLogger(CSVLogger):
-    """Waits ``seconds`` whenever metrics are logged, as for a server's answer."""
+class Slow:
+    """Something with ``seconds``, for which it waits besides what its base class does."""
 
     def __init__(self, *, seconds: float, **options: Any) -> None:
         super().__init__(**options)
         self.seconds = seconds
+
+
+class StepCallback(Callback):
+    """Acts at the end of one in ``every`` training steps."""
+
+    def __init__(self, *, every: int = 1) -> None:
+        self.every, self._steps = every, 0
+
+    def on_train_batch_end(self, *given: Any) -> None:
+        self._steps += 1
+        if self._steps % self.every == 0:
+            self.act(*given)
+
+    def act(self, trainer: Any, pl_module: nn.Module, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """What it does."""
+        raise NotImplementedError
+
+
+class SlowCallback(Slow, StepCallback):
+    """Waits, or computes for so long if it is ``busy``."""
+
+    def __init__(self, *, busy: bool = False, **options: Any) -> None:
+        super().__init__(**options)
+        self.busy = busy
+
+    def act(self, *_: Any) -> None:
+        (compute if self.busy else time.sleep)(self.seconds)
+
+
+class WeightHistograms(StepCallback):
+    """Counts the values of all weights."""
+
+    def act(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
+        for weights in pl_module.parameters():
+            torch.histc(weights.detach(), bins=64)
+
+
+class SlowLogger(Slow, CSVLogger):
+    """Waits ``seconds`` whenever metrics are logged, as for a server's answer."""
 
     def log_metrics(self, metrics: Any, step: int | None = None) -> None:
         time.sleep(self.seconds)
         super().log_metrics(metrics, step)
 
 
-class SlowDisk(TifffileLoader):
+class SlowDisk(Slow, TifffileLoader):
     """Waits ``seconds`` before it reads a file: more workers wait at the same time, on however few cores."""
-
-    def __init__(self, *, seconds: float, **options: Any) -> None:
-        super().__init__(**options)
-        self.seconds = seconds
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
         time.sleep(self.seconds)
@@ -126,12 +140,8 @@ class LockedDisk(SlowDisk):
             return super().read(path, source)
 
 
-class SlowTransform(MemoryLoader):
+class SlowTransform(Slow, MemoryLoader):
     """A transform that waits ``seconds`` for each image, as one that asks a server."""
-
-    def __init__(self, *, seconds: float, **options: Any) -> None:
-        super().__init__(**options)
-        self.seconds = seconds
 
     def scaled(self, pixels: Tensor, full_scale: float, images: int = 1) -> Tensor:
         for _ in range(images):
@@ -179,20 +189,12 @@ class WideNetwork(SmallNetwork):
 class ManyTensorsNetwork(SmallNetwork):
     """As much computing, and so many gains of one weight each, as in a model of many small layers."""
 
-    tensors = 1500
-
-    def __init__(self, channels: int, classes: int) -> None:
+    def __init__(self, channels: int, classes: int, tensors: int) -> None:
         super().__init__(channels, classes)
-        self.gains = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in range(self.tensors))
+        self.gains = nn.ParameterList(nn.Parameter(torch.ones(1)) for _ in range(tensors))
 
     def forward(self, images: Tensor) -> Tensor:
         return super().forward(images) * torch.cat(list(self.gains)).mean()
-
-
-class SomeTensorsNetwork(ManyTensorsNetwork):
-    """Fewer of them."""
-
-    tensors = 300
 
 
 class PooledNetwork(SmallNetwork):
@@ -220,9 +222,9 @@ class SmallClassifier(ImageClassifier):
         self, *, small: bool = True, seconds: float | None = None, times: int | None = None, **options: Any
     ) -> None:
         self.small = small
-        super().__init__(**options)
         self.seconds = self.seconds if seconds is None else seconds
         self.times = self.times if times is None else times
+        super().__init__(**options)
 
     def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> nn.Module:
         """The small network, whatever the stem; it starts at random."""
@@ -245,15 +247,13 @@ class WideClassifier(SmallClassifier):
 
 
 class ManyTensorsClassifier(SmallClassifier):
-    """One whose optimizer has much to do for little."""
+    """One whose optimizer has much to do for little: so many ``times`` a tensor."""
 
-    kind = ManyTensorsNetwork
+    times = 1500
 
-
-class SomeTensorsClassifier(SmallClassifier):
-    """One whose optimizer has more to do than need be."""
-
-    kind = SomeTensorsNetwork
+    def build_network(self, *, channels: int, classes: int, **_: Any) -> nn.Module:
+        """The small network with so many more tensors."""
+        return ManyTensorsNetwork(channels, classes, self.times)
 
 
 class WaitingClassifier(SmallClassifier):

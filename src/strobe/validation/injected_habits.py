@@ -24,35 +24,35 @@ from strobe.app.engines.torch import LazyLoader, TorchEngine
 from strobe.app.loaders.base import Batch, LoadedData
 from strobe.app.loaders.sources import TileSource
 from strobe.app.loaders.tifffile import TifffileLoader, select_bands
-from strobe.validation.injected_faults import SmallClassifier, SmallPhotos, WaitingClassifier
+from strobe.validation.injected_faults import SmallClassifier, SmallPhotos, StepCallback, WaitingClassifier
 from strobe.validation.injected_python import BusyThread
 
 
-class WeightAverages(Callback):
-    """Keeps three moving averages of all weights, made anew in one of ``every`` steps."""
+class WeightAverages(StepCallback):
+    """Keeps three moving averages of all weights."""
 
-    def __init__(self, *, every: int = 1) -> None:
-        self.every, self.kept = every, dict[str, Tensor]()
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.kept = dict[str, Tensor]()
 
-    def on_train_batch_end(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
-        for decay in (0.9, 0.99, 0.999) if trainer.global_step % self.every == 0 else ():
+    def act(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
+        for decay in (0.9, 0.99, 0.999):
             for name, weights in pl_module.named_parameters():
                 key, value = f"{decay} {name}", weights.detach()
                 self.kept[key] = decay * self.kept.get(key, value) + (1 - decay) * value
 
 
-class ImageGrids(Callback):
-    """Writes the batch as one picture, in one step of six."""
+class ImageGrids(StepCallback):
+    """Writes the batch as one picture."""
 
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if trainer.global_step % 6 == 0:
-            save_image(batch[0], Path(trainer.default_root_dir, "grid.png"), nrow=32, normalize=True)
+    def act(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        save_image(batch[0], Path(trainer.default_root_dir, "grid.png"), nrow=32, normalize=True)
 
 
-class Collecting(Callback):
-    """Collects garbage after each step, lest memory run out."""
+class Collecting(StepCallback):
+    """Collects garbage, lest memory run out."""
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def act(self, *_: Any) -> None:
         gc.collect()
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import tifffile
 import torch
-from lightning.pytorch.callbacks import Callback
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.cluster.vq import kmeans2
@@ -28,7 +27,7 @@ from strobe.app.loaders.memory import ArrayData, GatheredData, MemoryLoader
 from strobe.app.loaders.sources import ArraySource, TileSource
 from strobe.app.loaders.tifffile import TifffileLoader, select_bands
 from strobe.bench.small import SmallNetwork
-from strobe.validation.injected_faults import SmallClassifier, WaitingClassifier
+from strobe.validation.injected_faults import SmallClassifier, StepCallback, WaitingClassifier
 from strobe.validation.injected_python import BusyThread
 
 
@@ -128,16 +127,12 @@ def shard(values: int, images: int = 1024) -> bytes:
     return bz2.compress((levels / np.float32(255)).tobytes(), 1)
 
 
-class SpectralNorms(Callback):
-    """Asks for the largest singular value of each weight matrix, in one of ``every`` steps."""
+class SpectralNorms(StepCallback):
+    """Asks for the largest singular value of each weight matrix."""
 
-    def __init__(self, *, every: int) -> None:
-        self.every = every
-
-    def on_train_batch_end(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
-        if trainer.global_step % self.every == 0:
-            matrices = [weights.detach().flatten(1) for weights in pl_module.parameters() if weights.ndim > 1]
-            self.norms = [float(torch.linalg.svdvals(matrix)[0]) for matrix in matrices]
+    def act(self, trainer: Any, pl_module: nn.Module, *_: Any) -> None:
+        matrices = [weights.detach().flatten(1) for weights in pl_module.parameters() if weights.ndim > 1]
+        self.norms = [float(torch.linalg.svdvals(matrix)[0]) for matrix in matrices]
 
 
 class PlotThread(BusyThread):

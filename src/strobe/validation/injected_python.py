@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch.callbacks import Callback
 
-from strobe.validation.injected_faults import SmallClassifier, compute
+from strobe.validation.injected_faults import Slow, SmallClassifier, compute
 
 
 class BusyThread(Callback):
@@ -27,11 +27,8 @@ class BusyThread(Callback):
         self._thread.join()
 
 
-class SlowEpochs(Callback):
+class SlowEpochs(Slow, Callback):
     """Waits ``seconds`` at the end of each epoch, as one that writes a report."""
-
-    def __init__(self, *, seconds: float) -> None:
-        self.seconds = seconds
 
     def on_train_epoch_end(self, *_: Any) -> None:
         time.sleep(self.seconds)

@@ -16,7 +16,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work, slug
-from strobe.bench.harness.results import by_round
+from strobe.bench.harness.results import faster, speed
 from strobe.bench.inputs import find_data, require_batch
 from strobe.callbacks.columns import PHASES
 from strobe.errors import ConfigError
@@ -163,8 +163,8 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     """What all changes bring together, on each device, and a GPU; then the speeds, and what each change brings."""
 
     def ratio(one: Measured, other: Measured, words: str, than: str = "") -> list[str]:
-        times = by_round(one, other)
-        return [f"{words}: {written(times)} times as fast{than}"] if times else []
+        times = faster(one, other)
+        return [f"{words}: {times} times as fast{than}"] if times else []
 
     found, each = [], []
     devices = _by_device(record)
@@ -177,7 +177,7 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     measured = [cell for cell in devices.get("gpu", ()) if cell["visits"]]
     if measured and devices.get("cpu"):
         cpu, gpu = devices["cpu"][0], devices["gpu"][0]
-        best = max(measured, key=lambda cell: cell["images_per_second"]["median"])
+        best = max(measured, key=speed)
         found += ratio(gpu, cpu, f"The GPU against the CPU, {gpu['row']}", ".")
         found += ratio(best, cpu, f"From the CPU's first row, {cpu['row']}, to the GPU's fastest, {best['row']}", ".")
     return [*found, *each]
@@ -207,7 +207,7 @@ def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:
         total = sum(phases.values())
         shares = {name: percent(value / total) if total else "" for name, value in phases.items()}
         wait = shares.get("data_wait", shares.get("idle", percent(0) if total else ""))
-        rate = figure(cell["images_per_second"]["median"])
+        rate = figure(speed(cell))
         rows.append([cell["row"], epoch, how, rate, f"{milliseconds(total)} ms", wait])
         told = ", ".join(f"{name.replace('_', ' ')} {share}" for name, share in shares.items() if share)
         lines.append(f"{cell['row']}: {epoch} an epoch, {how}; a step of {duration(total)}: {told}")

@@ -1,6 +1,6 @@
 """What the cells of ``suite=convolution`` do, in their own processes."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -18,7 +18,6 @@ from strobe.bench.suites.convolution.profiles import (
     save_profile,
     timed,
 )
-from strobe.bench.suites.convolution.reading import own_of_parts
 from strobe.bench.suites.convolution.suite import (
     CALLS,
     EVENTS,
@@ -36,13 +35,6 @@ from strobe.bench.suites.convolution.suite import (
 from strobe.errors import DataError
 
 WITHIN = 1e-4  # of the largest value, between an implementation's result and SciPy's: float32 sums in other orders
-
-_PROFILERS: Mapping[str, Callable[[Callable[[], object]], Profile]] = {
-    EVENTS_OF_PYTHON: partial(profile_events, builtins=False),
-    EVENTS: profile_events,
-    SAMPLES: profile_samples,
-    TIMER: profile_by_timer,
-}
 
 
 def grey_image(photo: str | None, side: int) -> Array:
@@ -91,19 +83,26 @@ def profile(trial: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
     image = np.arange(49, dtype=np.float32).reshape(7, 7)
     weights = np.ones((3, 3), np.float32) / np.float32(9)
     work = partial(_repeat, IMPLEMENTATIONS[IM2COL], image, weights, repetitions)
+    title = f"{repetitions} convolutions by im2col, seen by {profiler}"
+    looks: dict[str, Callable[[Callable[[], object]], Profile]] = {
+        EVENTS_OF_PYTHON: partial(profile_events, builtins=False),
+        EVENTS: profile_events,
+        SAMPLES: partial(profile_samples, title=title),
+        TIMER: partial(profile_by_timer, title=title),
+    }
     found: list[Profile] = []
     prices = dict(zip((TO_CALLEE, TO_CALLER), price_of_a_call(), strict=True)) if profiler == EVENTS else {}
 
     def repeat() -> Done:
         if profiler == PLAIN:
             return Done(repetitions, timed(work), time_parts(image, weights, repetitions))
-        found[:] = [seen := _PROFILERS[profiler](work)]
+        found[:] = [seen := looks[profiler](work)]
         count = {CALLS: sum(row.calls for row in seen.rows)} if seen.samples is None else {SEEN: seen.samples}
-        return Done(repetitions, seen.seconds, {**own_of_parts(seen.own), **count, **prices})
+        return Done(repetitions, seen.seconds, {**seen.of_parts(), **count, **prices})
 
     yield Work(repeat, warm_up=work)
     for seen in found:
-        save_profile(trial.folder, seen, f"{repetitions} convolutions by im2col, seen by {profiler}")
+        save_profile(trial.folder, seen)
 
 
 def time_parts(image: Array, kernel: Array, repetitions: int) -> dict[str, float]:

@@ -6,8 +6,8 @@ from typing import Any
 
 from strobe.bench.harness.declare import Section, slug
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS
-from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile, tree_text
-from strobe.bench.suites.convolution.reading import Reading, corrected, own_of_parts, shares, total_variation
+from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile
+from strobe.bench.suites.convolution.reading import Reading, shares, total_variation
 from strobe.bench.suites.convolution.suite import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
 from strobe.present.format import TIMES, duration, percent
 from strobe.present.parts import (
@@ -36,9 +36,13 @@ _GROWTH = (
     "farthest point lies so many times above or below it. Small images take about as long as the call itself, whatever "
     "their size; between the two largest sizes little of that is left, unless caches overflow there."
 )
+_TABLES = (
+    "cProfile knows who called whom, but not by which way, so it has a table and no tree. Its own files, "
+    "cells/*/profile.pstats, are for pstats and programs such as SnakeViz."
+)
 _TREES = (
-    "A tree gives the share of each call with what it calls, from 0.5% on. In its flame graph, a page by pyinstrument, "
-    "each call is a box as wide as its share, below that of its caller."
+    "A tree, by pyinstrument, gives the share of each call with what it calls, from 0.5% on. In its flame graph each "
+    "call is a box as wide as its share, below that of its caller."
 )
 _APART_NOTE = (
     "Own time of each function, the time of functions in C being their callers', as a share of the whole: medians over "
@@ -62,13 +66,13 @@ def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
     told = _growth(found)
     places = {name: f"cells/{slug(cell['name'])}" for name, cell in found.profilers.items()}
     seen = {name: profile for name in LOOKING if name in places and (profile := load_profile(folder / places[name]))}
-    for title, names in (
-        ("By events: cProfile", (EVENTS, EVENTS_OF_PYTHON)),
-        ("By samples: pyinstrument and a timer", (SAMPLES, TIMER)),
+    for title, about, names in (
+        ("By events: cProfile", _TABLES, (EVENTS, EVENTS_OF_PYTHON)),
+        ("By samples: pyinstrument and a timer", _TREES, (SAMPLES, TIMER)),
     ):
         if known := [part for name in names if name in seen for part in _profile(name, seen[name], places[name])]:
-            told.append(Section(title, [Paragraph(_TREES), *known]))
-    return [*told, *_disagreements(found, seen.get(EVENTS))]
+            told.append(Section(title, [Paragraph(about), *known]))
+    return [*told, *_disagreements(found)]
 
 
 def _told(head: str, words: str) -> Part:
@@ -101,7 +105,7 @@ def _growth(found: Reading) -> list[Section]:
 
 
 def _profile(name: str, profile: Profile, place: str) -> list[Part]:
-    """What one profiler saw: its table, if it counts, its tree and a link to its flame graph."""
+    """What one profiler saw: its table, if it counts, or else its tree and a link to its flame graph."""
     how = _HOW[name]
     if profile.samples is not None:
         how += f" Here {profile.samples:,} samples of {duration(profile.seconds)}."
@@ -113,16 +117,15 @@ def _profile(name: str, profile: Profile, place: str) -> list[Part]:
         ]
         heads = ("Function", "#Calls", "#Own time", "#A call", "#With what it calls")
         parts += [Table(heads, rows), *more(len(profile.rows) - _ROWS, "functions, of less time")]
-    parts.append(Pre(tree_text(profile)))
-    return [*parts, *(note(link(f"{place}/{PAGE}", f"The flame graph of {name}")) if profile.own else [])]
+    if profile.tree:
+        parts.append(Pre(profile.tree))
+    return [*parts, *(note(link(f"{place}/{PAGE}", f"The flame graph of {name}")) if profile.samples else [])]
 
 
-def _disagreements(found: Reading, events: Profile | None) -> list[Section]:
+def _disagreements(found: Reading) -> list[Section]:
     """Shares side by side, the distances between them, and what explains them."""
     own = {DIRECTLY: found.own(PLAIN), **{name: found.own(name) for name in LOOKING}}
-    calls, of_called, alone = found.figure(EVENTS, CALLS), found.of_called(), found.seconds(PLAIN)
-    if events and calls and of_called is not None and own[DIRECTLY]:
-        own[LESS] = own_of_parts(corrected(events, (events.seconds - alone) / calls, of_called))
+    own[LESS] = found.less_calls() if own[DIRECTLY] else {}
     own = {name: parts for name, parts in own.items() if sum(parts.values()) > 0}
     if len(own) < 2:
         return []
@@ -140,14 +143,14 @@ def _disagreements(found: Reading, events: Profile | None) -> list[Section]:
 def _reasons(found: Reading, away: Mapping[str, float]) -> list[str]:
     """What of the differences the cost of looking explains."""
     told = []
-    calls, of_called, alone = found.figure(EVENTS, CALLS), found.of_called(), found.seconds(PLAIN)
-    added = found.seconds(EVENTS) - alone
-    if calls and of_called is not None and added > 0:
+    calls, of_called, a_call = found.figure(EVENTS, CALLS), found.of_called(), found.a_call()
+    if calls and of_called is not None and a_call and a_call > 0:
         who = f", of which the called bears {percent(of_called)} and its caller the rest"
         told.append(
-            f"{EVENTS} times {calls:,.0f} calls, which take {duration(added)} more than {duration(alone)} alone: "
-            f"{duration(added / calls)} a call{who}. So what calls often, and what is called often, looks longer than "
-            "it is; where calls are few and long that would not be seen."
+            f"{EVENTS} times {calls:,.0f} calls, which take {duration(a_call * calls)} more than "
+            f"{duration(found.seconds(PLAIN))} alone: {duration(a_call)} a call{who}. "
+            "So what calls often, and what is called often, looks longer than it is; "
+            "where calls are few and long that would not be seen."
         )
     if LESS in away and EVENTS in away:
         before, after = away[EVENTS], away[LESS]

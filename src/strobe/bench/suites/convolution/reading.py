@@ -10,14 +10,16 @@ from scipy.special import stdtrit
 from scipy.stats import linregress
 
 from strobe.bench.harness.results import by_round
-from strobe.bench.suites.convolution.profiles import Profile, Stack
 from strobe.bench.suites.convolution.suite import (
+    CALLS,
     CONV2D,
     EVENTS,
     LOOKING,
+    MADE,
     NATIVE,
     PARTS,
     PLAIN,
+    RECEIVED,
     SAMPLES,
     TIME,
     TO_CALLEE,
@@ -28,7 +30,6 @@ from strobe.present.format import counted
 from strobe.present.format import estimate as ratio
 
 Cell = Mapping[str, Any]  # of results.json
-_REST = PARTS[-1]
 
 
 @dataclass(frozen=True)
@@ -58,16 +59,6 @@ def fit_growth(times: Mapping[int, float]) -> Growth | None:
     return Growth(slope, interval, float((y[-1] - y[-2]) / (x[-1] - x[-2])), farthest)
 
 
-def own_of_parts(own: Mapping[Stack, float]) -> dict[str, float]:
-    """Own seconds of each of ``PARTS``; those of functions in C are their callers'."""
-    found = dict.fromkeys(PARTS, 0.0)
-    for stack, seconds in own.items():
-        name = next((name for name in reversed(stack) if not name.startswith("<")), stack[-1])
-        function = name.rpartition("(")[2].rstrip(")")
-        found[function if function in found else _REST] += seconds
-    return found
-
-
 def shares(own: Mapping[str, float]) -> dict[str, float]:
     """Each function's share of the sum of own seconds, which must be above 0."""
     whole = sum(own.values())
@@ -84,20 +75,17 @@ def total_variation(first: Mapping[str, float], second: Mapping[str, float]) -> 
     return sum(abs(one.get(name, 0.0) - other.get(name, 0.0)) for name in one.keys() | other.keys()) / 2
 
 
-def corrected(profile: Profile, a_call: float, of_called: float) -> dict[Stack, float]:
-    """Own seconds in a profile by cProfile less what being timed added; nothing is taken beyond 0.
+def corrected(own: float, received: float, made: float, a_call: float, of_called: float) -> float:
+    """Own seconds by cProfile less what being timed added to the calls of a function, and to those by it; 0 at least.
 
     Args:
-        profile: One in which functions in C were timed, for they pay in any case.
-        a_call: Seconds that being timed adds to a call; nothing is taken where noise makes it negative.
-        of_called: The share of it that the function called bears; its caller bears the rest.
+        own: with the time of functions in C that it calls, which pay in any case.
+        received: calls of it, and of those in C.
+        made: calls by it.
+        a_call: seconds that being timed adds to a call; nothing is taken where noise makes it negative.
+        of_called: the share of it that the called bears; its caller bears the rest.
     """
-    a_call = max(0.0, a_call)
-    paid = {stack: a_call * of_called * count for stack, count in profile.calls.items()}
-    for stack, count in profile.calls.items():
-        if stack[:-1] in paid:
-            paid[stack[:-1]] += a_call * (1 - of_called) * count
-    return {stack: max(0.0, seconds - paid.get(stack, 0.0)) for stack, seconds in profile.own.items()}
+    return max(0.0, own - max(0.0, a_call) * (of_called * received + (1 - of_called) * made))
 
 
 class Reading:
@@ -172,6 +160,21 @@ class Reading:
         """How far the shares of the parts differ."""
         one, other = self.own(first), self.own(second)
         return total_variation(one, other) if one and other else None
+
+    def a_call(self) -> float | None:
+        """Seconds that cProfile adds to a call."""
+        calls = self.figure(EVENTS, CALLS)
+        return (self.seconds(EVENTS) - self.seconds(PLAIN)) / calls if calls and PLAIN in self.profilers else None
+
+    def less_calls(self) -> dict[str, float]:
+        """Own seconds of each part by cProfile, less what calls pay; empty where that is not known."""
+        own, a_call, of_called, found = self.own(EVENTS), self.a_call(), self.of_called(), dict[str, float]()
+        for part, seconds in own.items():
+            received, made = (self.figure(EVENTS, f"{what}{part}") for what in (RECEIVED, MADE))
+            if a_call is None or of_called is None or received is None or made is None:
+                return {}
+            found[part] = corrected(seconds, received, made, a_call, of_called)
+        return found
 
     def of_called(self) -> float | None:
         """The share of the price of a call by cProfile that the function called bears."""

@@ -25,6 +25,7 @@ LOOKING = (EVENTS_OF_PYTHON, EVENTS, SAMPLES, TIMER)
 
 PARTS = ("im2col_naive", "_get_indices", "the rest")  # of the profiled work: its two functions, and all others
 CALLS, SEEN = "calls", "samples"  # figures of profilers' cells, besides own seconds of the parts
+RECEIVED, MADE = "calls of ", "calls by "  # and a part
 TO_CALLEE, TO_CALLER = "price to the called", "price to the caller"
 
 SIZES, QUICK_SIZES = (8, 16, 32, 64, 128, 256, 512, 1024), (8, 32, 64)

@@ -8,12 +8,11 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, deferred, row
-from strobe.bench.harness.results import by_round
+from strobe.bench.harness.results import faster
 from strobe.bench.inputs import find_photos
 from strobe.errors import ConfigError, DataError
 from strobe.present import parts as page
 from strobe.present.charts.rows import Segment, Stack, stacks
-from strobe.present.format import estimate as written
 from strobe.present.format import milliseconds
 
 NAMES = ("pil", "torchvision", "spdl", "native")  # what all are held against comes first
@@ -127,14 +126,14 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     found = []
     for (kind, count, other), cell in sorted(cells.items(), key=lambda item: NAMES.index(item[0][2])):
         native = cells.get((kind, count, "native"), cell)
-        if native is cell or (ratio := by_round(native, cell)) is None:
+        if native is cell or not (times := faster(native, cell)):
             continue
         if kind == "decode":
-            found.append(f"Decoding only the crop is {written(ratio)} times as fast as {other}.")
+            found.append(f"Decoding only the crop is {times} times as fast as {other}.")
         else:
             before, after = (milliseconds(one["seconds"]["median"]) for one in (cell, native))
             found.append(
-                f"Training with {count} worker{'s' * (count != '1')} is {written(ratio)} times as fast as with {other}"
+                f"Training with {count} worker{'s' * (count != '1')} is {times} times as fast as with {other}"
                 f": a step takes {after} instead of {before} ms."
             )
     return found

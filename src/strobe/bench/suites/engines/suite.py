@@ -8,7 +8,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
-from strobe.bench.harness.results import by_round
+from strobe.bench.harness.results import faster, measured, speed
 from strobe.bench.inputs import find_loaded, require_batch
 from strobe.present.format import counted, figure
 from strobe.present.format import estimate as ratio
@@ -109,28 +109,22 @@ def _find(asked: Request, scratch: Path) -> Input:
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """The best engine of each loader, what memory that is used again brings, and what share a training reaches."""
-    measured = [cell for cell in record["cells"] if cell["visits"]]
-    found = []
-    for loader in dict.fromkeys(cell["table"] for cell in measured if cell["table"] not in {"buffers", "training"}):
-        cells = [cell for cell in measured if cell["table"] == loader]
-        best = max(cells, key=lambda cell: cell["images_per_second"]["median"])
-        said = f"loader={loader} is fastest with {best['column']}, {counted(int(best['row']), 'worker')}: "
-        said += f"{figure(best['images_per_second']['median'])} images/s"
-        for cell in cells:
+    cells, found = measured(record), []
+    for loader in dict.fromkeys(cell["table"] for cell in cells if cell["table"] not in {"buffers", "training"}):
+        best = max(measured(record, loader), key=speed)
+        workers = counted(int(best["row"]), "worker")
+        said = f"loader={loader} is fastest with {best['column']}, {workers}: {figure(speed(best))} images/s"
+        for cell in measured(record, loader):
             if (cell["row"], cell["column"]) == (best["row"], BY_HAND) and cell is not best:
-                times = by_round(best, cell)
-                said += f", {ratio(times)} times the DataLoader by hand" if times else ""
+                said += f", {times} times the DataLoader by hand" if (times := faster(best, cell)) else ""
         found.append(f"{said}.")
-    for cell in measured:
+    for cell in cells:
         if cell["ratio"] and cell["column"] in {"reused", "normalised, in place"}:
-            other = BUFFERS[cell["column"]]
-            found.append(
-                f"Batches of {cell['row']}, {cell['column']}: {ratio(cell['ratio'])} times as fast as {other}."
-            )
-    for cell in measured:
+            times = f"{ratio(cell['ratio'])} times as fast as {BUFFERS[cell['column']]}"
+            found.append(f"Batches of {cell['row']}, {cell['column']}: {times}.")
+    for cell in cells:
         if cell["ratio"] and cell["table"] == "training":
-            threads = counted(int(cell["row"]), "thread")
-            rate = figure(cell["images_per_second"]["median"])
-            reached = f"{ratio(cell['ratio'])} of what the model alone reaches"
-            found.append(f"Training with loader={cell['column']}, {threads}: {rate} images/s, {reached}.")
+            threads, reached = counted(int(cell["row"]), "thread"), ratio(cell["ratio"])
+            said = f"Training with loader={cell['column']}, {threads}: {figure(speed(cell))} images/s"
+            found.append(f"{said}, {reached} of what the model alone reaches.")
     return found

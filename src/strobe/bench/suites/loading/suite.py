@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 from strobe.app.config.checks import loaders_for
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
-from strobe.bench.harness.results import by_round
+from strobe.bench.harness.results import faster, measured
 from strobe.bench.inputs import MOST_FILES, find_loaded
 from strobe.errors import ConfigError
 from strobe.present.format import estimate
@@ -126,21 +126,20 @@ def _find(asked: Request, scratch: Path) -> Input:
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """The fastest loader against the first, what the page cache is worth, what threads are, and how near floors are."""
     beside = [sentence for row in ("32", "256") for sentence in _beside_floors(record, row)]
-    measured = {cell["name"]: cell for cell in record["cells"] if cell["visits"] and cell["table"] == "load"}
-    warm = [cell for cell in measured.values() if cell["cache"] != "cold" and cell["threads"] == 1]
+    loaded = {cell["name"]: cell for cell in measured(record, "load")}
+    warm = [cell for cell in loaded.values() if cell["cache"] != "cold" and cell["threads"] == 1]
     sizes = {cell["at"] for cell in warm}
     told = []
     for size in sorted(sizes & {32.0, max(sizes, default=0)}):
         cells = [cell for cell in warm if cell["at"] == size and cell["ratio"]]
         if cells:
             best = max(cells, key=lambda cell: cell["ratio"]["median"])
-            first = measured[best["against"]]["column"]
-            gain = f"{estimate(best['ratio'])} times as fast as {first}"
+            gain = f"{estimate(best['ratio'])} times as fast as {loaded[best['against']]['column']}"
             told.append(f"Batches of {size:.0f} on one thread: {best['column']} is {gain}.")
-    told += _change(measured, {"cache": "cold"}, {"cache": "warm"}, "Cold files take this many times as long")
-    most = max((cell["threads"] for cell in measured.values()), default=1)
+    told += _change(loaded, {"cache": "cold"}, {"cache": "warm"}, "Cold files take this many times as long")
+    most = max((cell["threads"] for cell in loaded.values()), default=1)
     words = f"{most} threads instead of 1 make it this many times as fast, where the batch is largest"
-    return told + _change(measured, {"threads": 1, "at": max(sizes, default=0)}, {"threads": most}, words) + beside
+    return told + _change(loaded, {"threads": 1, "at": max(sizes, default=0)}, {"threads": most}, words) + beside
 
 
 def _beside_floors(record: Mapping[str, Any], row: str) -> list[str]:
@@ -148,22 +147,19 @@ def _beside_floors(record: Mapping[str, Any], row: str) -> list[str]:
     cells = {cell["column"]: cell for cell in record["cells"] if (cell["table"], cell["row"]) == ("floors", row)}
     told = []
     for loader, (floor, words) in (("native", FLOORS["files"]), ("packed", FLOORS["pack"])):
-        if loader in cells and floor in cells and (times := by_round(cells[floor], cells[loader])):
-            told.append(f"Batches of {row}: {loader} takes {estimate(times)} times as long as {words} alone.")
+        if times := faster(cells.get(floor), cells.get(loader)):
+            told.append(f"Batches of {row}: {loader} takes {times} times as long as {words} alone.")
     return told
 
 
-def _change(measured: Mapping[str, Any], of: dict[str, Any], to: dict[str, Any], words: str) -> list[str]:
+def _change(cells: Mapping[str, Any], of: dict[str, Any], to: dict[str, Any], words: str) -> list[str]:
     """What it does to cells ``of`` such values to have those of ``to`` instead: the ratio of seconds, old / new."""
     keys = ("row", "column", "threads", "cache")
-    known = {tuple(cell[key] for key in keys): cell for cell in measured.values()}
+    known = {tuple(cell[key] for key in keys): cell for cell in cells.values()}
     found = []
-    for cell in measured.values():
-        other = known.get(tuple({**cell, **to}[key] for key in keys), cell)
-        if (
-            all(cell[key] == value for key, value in of.items())
-            and other is not cell
-            and (times := by_round(other, cell))
-        ):
-            found.append(f"{cell['column']} {estimate(times)}")
+    for cell in cells.values():
+        other = known.get(tuple({**cell, **to}[key] for key in keys))
+        is_of = all(cell[key] == value for key, value in of.items())
+        if is_of and other is not cell and (times := faster(other, cell)):
+            found.append(f"{cell['column']} {times}")
     return [f"{words}: {', '.join(found)}."] if found else []

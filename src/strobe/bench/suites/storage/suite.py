@@ -10,10 +10,10 @@ from omegaconf import DictConfig
 from PIL import Image
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, deferred, row
-from strobe.bench.harness.results import by_round
+from strobe.bench.harness.results import faster, measured, speed
 from strobe.bench.inputs import MOST_FILES, class_folders, find_photos, prepared
 from strobe.errors import ConfigError, DataError
-from strobe.present.format import estimate, figure
+from strobe.present.format import figure
 
 COLUMNS = {
     "litdata": "LitData",
@@ -122,15 +122,13 @@ def _write_chunks(paths: Sequence[str], folder: Path, chunks: int) -> None:
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """For each latency, ours against LitData and the storage alone."""
-    measured = {(cell["row"], cell["column"]): cell for cell in record["cells"] if cell["visits"]}
+    cells = {(cell["row"], cell["column"]): cell for cell in measured(record)}
     said = []
-    for (latency, column), cell in measured.items():
-        if not column.startswith("Strobe"):
-            continue
-        words = f"{latency} ms: {column} gives {figure(cell['images_per_second']['median'])} images/s"
-        for way, told in (("litdata", "times LitData"), ("storage", "of the storage alone")):
-            other = measured.get((latency, COLUMNS[way]))
-            if other and (times := by_round(cell, other)):
-                words += f", {estimate(times)} {told}"
-        said.append(f"{words}.")
+    for (latency, column), cell in cells.items():
+        if column.startswith("Strobe"):
+            words = f"{latency} ms: {column} gives {figure(speed(cell))} images/s"
+            for way, told in (("litdata", "times LitData"), ("storage", "of the storage alone")):
+                if times := faster(cell, cells.get((latency, COLUMNS[way]))):
+                    words += f", {times} {told}"
+            said.append(f"{words}.")
     return said

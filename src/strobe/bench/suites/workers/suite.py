@@ -9,11 +9,11 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, deferred, row
-from strobe.bench.harness.results import by_round
+from strobe.bench.harness.results import faster, measured, speed
 from strobe.bench.inputs import MOST_FILES, class_folders, find_photos, require_sound
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
-from strobe.present.format import counted, estimate, figure
+from strobe.present.format import counted, figure
 
 STAGES = {  # each does what those before it do
     "resize": "Decode and resize, one photo at a time",
@@ -165,15 +165,15 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     """For each stage, the longest first, the best of ours against the others."""
     told, more = list[str](), list[str]()
     for stage, title in reversed(STAGES.items()):
-        cells = [cell for cell in record["cells"] if cell["table"] == stage and cell["visits"]]
+        cells = measured(record, stage)
         ours = [cell for cell in cells if cell["column"].startswith("Strobe") and "packed" not in cell["column"]]
         in_full = [cell for cell in ours if IN_FULL in cell["column"]]
         if ours:
-            best = max(ours, key=_rate)
+            best = max(ours, key=speed)
             told.append(f"{title}: {_beside(best, cells, 'torch', 'spdl')}.")
             more.append(f"{title}: {_beside(best, cells, 'torch_tuned', 'spdl_batches')}.")
             if in_full and best not in in_full:
-                best = max(in_full, key=_rate)
+                best = max(in_full, key=speed)
                 more.append(f"{title}, photos decoded in full: {_beside(best, cells, *tuple(COLUMNS)[:4])}.")
     return [*told, *more]
 
@@ -181,15 +181,6 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
 def _beside(ours: Measured, cells: list[Measured], *others: str) -> str:
     """What it delivers, against the others with as many workers."""
     beside = {cell["column"]: cell for cell in cells if cell["at"] == ours["at"]}
-    against = [
-        f"{estimate(found)} times {COLUMNS[name]}"
-        for name in others
-        if (other := beside.get(COLUMNS[name])) and (found := by_round(ours, other))
-    ]
-    words = f"{ours['column']} with {counted(int(ours['at']), 'worker')} delivers "
-    words += f"{figure(_rate(ours))} images/s"
-    return ", ".join([words, *against])
-
-
-def _rate(cell: Measured) -> float:
-    return float(cell["images_per_second"]["median"])
+    against = {COLUMNS[name]: faster(ours, beside.get(COLUMNS[name])) for name in others}
+    words = f"{ours['column']} with {counted(int(ours['at']), 'worker')} delivers {figure(speed(ours))} images/s"
+    return ", ".join([words, *(f"{times} times {name}" for name, times in against.items() if times)])

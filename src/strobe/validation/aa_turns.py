@@ -1,0 +1,163 @@
+"""Equals that take turns, for `strobe.validation.aa_test`: trials as in a search, and duels of any scripts."""
+
+import contextlib
+import json
+import math
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from strobe.duel import foreign
+from strobe.duel.paired_trial import FALSE, duel, quads
+from strobe.duel.training import TakesTurns
+from strobe.errors import DataError
+from strobe.measure.statistics import FALSE_ALARM, Estimate, is_over, looks, sequential, share
+from strobe.present.format import counted, estimate
+from strobe.present.terminal import say
+from strobe.process.fork import Failure
+from strobe.tune.search import PROPOSALS
+from strobe.validation.experiment import interval_of
+
+TRIALS, DUELS = "trials.json", "duels.json"  # what a folder holds
+ALARMS = 0.05  # of trials, whole searches, or duels of equals may find a difference
+TURNS = 6  # of each side, until a trial is looked at for the first time
+QUADS = 6  # of a duel
+TIMEOUT = 300.0  # seconds until a training is warm
+NAME = "The configuration"
+
+Begin = Callable[..., contextlib.AbstractContextManager[TakesTurns]]
+
+
+def trials(
+    overrides: Sequence[str], folder: Path, begin: Begin, *, minutes: float, seconds: float, seed: int
+) -> Iterator[list[float]]:
+    """The ratios of the quads of each trial: candidates, one after the other, take turns with one incumbent."""
+    with begin(overrides, folder / "A", timeout=TIMEOUT) as incumbent:
+        _start(incumbent, NAME)
+        for number in _until(minutes):
+            with begin(overrides, folder / "B", timeout=TIMEOUT) as candidate:
+                _start(candidate, NAME)
+                how = {"turns": TURNS, "alpha": FALSE_ALARM / PROPOSALS, "seed": hash((seed, number))}
+                yield _fought(NAME, incumbent, candidate, seconds=seconds, **how)
+
+
+def duels(
+    commands: Sequence[str], folder: Path, begin: Begin, *, minutes: float, seconds: float, seed: int
+) -> Iterator[tuple[str, list[float]]]:
+    """Each command, a script and its arguments that run in the folder, in turn; with the ratios of its duel's quads."""
+    for number in _until(minutes):
+        command = commands[number % len(commands)]
+        script, *given = shlex.split(command)
+        words = [sys.executable, str(Path(script).absolute()), *given]
+        where = {"variables": os.environ, "timeout": foreign.TIMEOUT, "place": folder}
+        with begin(words, folder / "A", **where) as ours, begin(words, folder / "B", **where) as theirs:
+            for side in (ours, theirs):
+                _start(side, command)
+            how = {"turns": QUADS, "early": False, "alpha": FALSE, "seed": hash((seed, number))}
+            yield command, _fought(command, ours, theirs, seconds=seconds, **how)
+
+
+def _until(minutes: float) -> Iterator[int]:
+    """Numbers, one at least, until the time is over."""
+    until, number = time.monotonic() + 60 * minutes, 0
+    while number == 0 or time.monotonic() < until:
+        yield number
+        number += 1
+
+
+def _start(training: TakesTurns, name: str) -> None:
+    if isinstance(started := training.start(), Failure):
+        raise DataError(f"{name} cannot train: {started.reason}")
+
+
+def _fought(name: str, ours: TakesTurns, theirs: TakesTurns, **how: Any) -> list[float]:
+    ended = duel(ours, theirs, **how)
+    if isinstance(ended, Failure):
+        raise DataError(f"{name} broke off: {ended.reason}")
+    return quads(ended.ours, ended.theirs)
+
+
+def keep(found: Iterable[Any], file: Path, console: Console) -> None:
+    """Write all trials or duels so far after each of them, and say what it came to."""
+    kept = []
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for one in found:
+        kept.append(one)
+        file.write_text(json.dumps(kept))
+        if file.name == DUELS:
+            told = decided(one[1])
+            say(
+                console, f"[{len(kept)}] {one[0]}: {estimate(told.as_record())} times as fast as itself, {told.verdict}"
+            )
+        else:
+            say(console, f"[{len(kept)}] B is {estimate(single(one).as_record())} times as fast as itself")
+
+
+def single(ratios: Sequence[float], alpha: float = FALSE_ALARM) -> Estimate:
+    """What a trial with such a share of false alarms says at the look at which it would have been over."""
+    planned = looks(TURNS // 2)
+    for count in (look for look in planned if look <= len(ratios)):
+        found = sequential(ratios[:count], planned, alpha)
+        if is_over(found, planned):
+            break
+    return found
+
+
+def decided(ratios: Sequence[float]) -> Estimate:
+    """What ``strobe duel`` would say."""
+    return sequential(ratios, (len(ratios),), FALSE)
+
+
+def tell(folder: Path, file: str, console: Console) -> bool:
+    """Print how many false alarms the trials or duels in a folder had; whether at most ``ALARMS``, as far as they tell.
+
+    Raises:
+        DataError: the folder has none.
+    """
+    what = file.removesuffix(".json")
+    try:
+        found = json.loads((folder / file).read_text())
+    except (OSError, ValueError) as error:
+        raise DataError(f"{folder} has no {what} to read; give a folder that --{what} --keep has made") from error
+    return (told_of_duels if file == DUELS else told_of_trials)(found, console)
+
+
+def told_of_duels(found: Sequence[tuple[str, Sequence[float]]], console: Console) -> bool:
+    """How many found a difference, and how narrow their intervals are."""
+    told = [decided(ratios) for _, ratios in found]
+    wrong = sum(one.verdict != "no difference" for one in told)
+    good = _alarms(console, "duels of equals that find a difference", wrong, len(told))
+    widths = sorted(math.log(one.high / one.low) / 2 for one in told if one.low and one.high)
+    of = counted(len({command for command, _ in found}), "script")
+    say(console, f"{of}; the median interval reaches {widths[len(widths) // 2]:.1%} to either side")
+    return good
+
+
+def told_of_trials(found: Sequence[Sequence[float]], console: Console) -> bool:
+    """How many found the one or the other faster, and how many whole searches would have; False if there is none."""
+    good = bool(found)
+    each = [str(single(ratios).verdict) for ratios in found]
+    strict = [single(ratios, FALSE_ALARM / PROPOSALS).verdict for ratios in found]
+    whole = [strict[at : at + PROPOSALS] for at in range(0, len(strict) - PROPOSALS + 1, PROPOSALS)]
+    for what, among, verdict in (
+        ("trial", each, "faster"),
+        ("trial", each, "slower"),
+        (f"search of {PROPOSALS} proposals", ["faster" if "faster" in search else "" for search in whole], "faster"),
+    ):
+        if among:
+            good &= _alarms(console, f"a {what} of equals finds one {verdict}", among.count(verdict), len(among))
+        else:
+            say(console, f"no {what}: too few trials, give a larger --minutes")
+    say(console, f"{counted(len(found), 'trial')} of {counted(sum(map(len, found)), 'quad')} in all")
+    return good
+
+
+def _alarms(console: Console, what: str, wrong: int, total: int) -> bool:
+    say(console, f"{what}: {wrong} of {total} ({interval_of(wrong, total)}; aim: at most {ALARMS:.0%})")
+    return bool(share(wrong, total).as_record()["low"] <= ALARMS)
