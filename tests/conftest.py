@@ -113,6 +113,12 @@ def _own_signals() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _no_profiler_is_left_on() -> Iterator[None]:
+    yield
+    assert not torch.autograd._profiler_enabled(), "a torch.profiler is on after this test: the next one finds it"
+
+
 @pytest.fixture(scope="session")
 def sample_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root in which ``data=sample data.tiles_per_class=10`` finds its tiles. Not to be changed."""
