@@ -28,6 +28,7 @@ from support.runs import QUICK, SHORT, Ended, Train, trained
 # Two runs that wait for each other's threads on few cores are slower than two runs on one thread each.
 torch.set_num_threads(1)
 
+LONGEST = ("test_strobe_probe.py", "test_bench_command.py", "test_tune_command.py", "test_foreign.py")  # files
 SHARING = {"sample_root", "tiles", "finished_run"}  # fixtures whose folders nobody may change
 WHOLE = ("profiler=trace", "checkpoint.save=resume", "trainer.max_epochs=2", "trainer.limit_train_batches=11")
 WHOLE += ("trainer.limit_test_batches=null",)
@@ -46,6 +47,12 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # nohup: the tests go on, and their children take it
         signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that take longest, each in its random order: all would wait for one that began last."""
+    items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 def pytest_collection_finish() -> None:
@@ -69,8 +76,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
         if "intended" not in reason:
             report.outcome, report.longrepr = "failed", f"{reason}; STROBE_REQUIRE=all needs it"
-    if report.failed and report.when == "call":
-        end_left_running(f"{item.nodeid} (call)")
+    if report.failed and report.when != "teardown":
+        end_left_running(f"{item.nodeid} ({report.when})")
     return report
 
 
@@ -111,6 +118,12 @@ def own_hydra() -> Iterator[None]:
 def _own_signals() -> Iterator[None]:
     with own_signals():
         yield
+
+
+@pytest.fixture(autouse=True)
+def _no_profiler_is_left_on() -> Iterator[None]:
+    yield
+    assert not torch.autograd._profiler_enabled(), "a torch.profiler is on after this test: the next one finds it"
 
 
 @pytest.fixture(scope="session")

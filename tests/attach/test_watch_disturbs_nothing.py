@@ -24,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("alone")
 
 @pytest.mark.parametrize("how", ["train", "accumulate", "two", "closure"])
 def test_weights_and_random_numbers_are_as_without(how: str, standstill: Standstill) -> None:
-    gc.collect()  # an earlier test's profiler would be the script's own
     ended = []
     for watched in (lambda loader: loader, lambda loader: strobe.watch(loader, directory="here", trace=True)):
         loop = Loop(standstill)
@@ -50,8 +49,6 @@ def test_a_script_that_uses_the_profiler_itself_keeps_it(
     assert theirs is not None
     theirs.stop()
     loops.close()
-    del theirs
-    gc.collect()  # or the next test finds it
     assert (record()["status"], record()["traces"], len(rows())) == ("completed", [], STEPS)
     assert capsys.readouterr().err.count("Strobe records no trace: the script uses torch.profiler itself.") == 1
 

@@ -94,7 +94,7 @@ def interrupted(process: "subprocess.Popen[str]", number: signal.Signals, scratc
         os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=600)
     assert process.returncode == 128 + number, said
     assert "Traceback" not in said
     assert wait_for(lambda: not is_running(process.pid))

@@ -88,6 +88,7 @@ def test_two_lightnings_take_turns_and_leave_nothing(
 def test_loops_of_their_own_take_turns_and_begin_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(foreign, "_become", become)
     (tmp_path / "loop.py").write_text(LOOP)
     (tmp_path / "loop.py").chmod(0o755)
     monkeypatch.chdir(tmp_path)

@@ -25,7 +25,7 @@ from strobe.probe.script import alternative, probe_script
 from strobe.process.fork import COLOURS, Failure
 from support.entry_points import install
 from support.interruptions import small_disk
-from support.probed import probed
+from support.probed import become, probed
 from support.programs import FOLDER
 from support.refusals import ended
 
@@ -402,7 +402,10 @@ trainer.fit(Net(), batches, batches)
 """
 
 
-def test_a_disk_that_is_full_in_the_end_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_disk_that_is_full_in_the_end_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("strobe.probe.script._become", become)
     with small_disk(tmp_path / "disk", 1) as disk:
         path = script(tmp_path, STEPS, FILLING.replace("DISK", str(disk)))
         arguments = ["--seconds", "0.4", "--out", str(disk / "out"), "--yes", str(path)]

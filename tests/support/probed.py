@@ -26,7 +26,8 @@ def probed(
     scratch = folder / "scratch"
     scratch.mkdir()
     asked = Asked((str(script), *arguments), str(folder), str(scratch), seconds, sides)
-    with FreshProcess(_become, asdict(asked), preload=["torch", "lightning.pytorch"]) as process:
+    words = str(scratch), asdict(asked), {}, str(folder / "output.txt")
+    with FreshProcess(become, *words, preload=["torch", "lightning.pytorch"]) as process:
         while isinstance(said := process.receive(PATIENCE), tuple):
             pass
     path = folder / "summary.json"
@@ -34,10 +35,11 @@ def probed(
     return (why_not(said, folder) if isinstance(said, Failure) else said["reason"]), record
 
 
-def _become(pipe: Connection, asked: dict[str, Any]) -> None:
-    os.chdir(asked["scratch"])
-    print_into(Path(asked["folder"]) / "output.txt")
-    os.environ[ASKED] = json.dumps(asked | {"pipe": pipe.fileno(), "process": os.getpid()})
+def become(pipe: Connection, folder: str, asked: dict[str, Any], variables: dict[str, str], output: str) -> None:
+    """In the place of ``strobe.probe.script._become``: the script runs in this process."""
+    os.chdir(folder)
+    print_into(Path(output))
+    os.environ |= variables | {ASKED: json.dumps(asked | {"pipe": pipe.fileno(), "process": os.getpid()})}
     torch.set_num_threads(1)  # as in other tests
     sys.argv = list(asked["command"])
     runpy.run_path(sys.argv[0], run_name="__main__")

@@ -37,7 +37,7 @@ def ended(process: "subprocess.Popen[str]", code: int = 0) -> str:
     return said
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 120.0) -> bool:
+def wait_for(true: Callable[[], bool], seconds: float = 600.0) -> bool:
     """Wait until something is true, which must happen."""
     deadline = time.monotonic() + seconds
     while not true():

@@ -126,14 +126,20 @@ def keeps_its_profiler(trainers: Any = None) -> bool:
     It may have one that begins to record later on, or Lightning's, which is the trainer's profiler.
     """
     own = getattr(trainers, "inner", trainers)  # the recorder's stands in for it
-    # Asked for by its type: a lazy object may import what it stands for.
-    found = (one for one in gc.get_objects() if issubclass(type(one), torch.profiler.profile))
-    keeps = any(one.__name__ == "PyTorchProfiler" for one in type(own).__mro__) or any(
-        not isinstance(getattr(one.schedule, "__self__", None), Tracer) for one in found
-    )
+    keeps = any(one.__name__ == "PyTorchProfiler" for one in type(own).__mro__)
+    if not keeps and _others_profile():
+        gc.collect()  # one that nobody uses any more refers to itself
+        keeps = _others_profile()
     if keeps:
         note("Strobe records no trace: the script uses torch.profiler itself.")
     return keeps
+
+
+def _others_profile() -> bool:
+    """Whether there is a torch.profiler that is not Strobe's."""
+    # Asked for by its type: a lazy object may import what it stands for.
+    found = (one for one in gc.get_objects() if issubclass(type(one), torch.profiler.profile))
+    return any(not isinstance(getattr(one.schedule, "__self__", None), Tracer) for one in found)
 
 
 def _loaders(loader: Any) -> list[Any]:

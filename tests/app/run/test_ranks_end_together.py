@@ -2,6 +2,8 @@
 
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,7 +25,8 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> list[Ending]:
     found = []
     for rank in range(3):
         one = Ending(Requests())
-        trainer: Any = SimpleNamespace(callbacks=[], global_rank=rank, strategy=SimpleNamespace(launcher=None))
+        strategy = SimpleNamespace(launcher=None)
+        trainer: Any = SimpleNamespace(callbacks=[], global_rank=rank, world_size=3, strategy=strategy)
         one.join(trainer)
         trainer.callbacks.append("another")
         one.setup(trainer, None, "fit")
@@ -60,9 +63,29 @@ def test_all_end_after_the_same_step_whichever_was_asked(ranks: list[Ending], as
 def test_all_requeue_after_the_same_step_and_train_on(ranks: list[Ending], asked: int) -> None:
     done: list[tuple[int, int]] = []
     for rank, one in enumerate(ranks):
-        one._lightnings = lambda number, _, rank=rank, one=one: done.append((rank, one._steps))
+        one._lightnings = lambda number, _, rank=rank, one=one: done.append((rank, one._batches))
     for times in (1, 2):
         ranks[asked]._hear_slurm()
         assert not list(trained(ranks, {}))
         assert sorted(rank for rank, _ in done) == sorted([0, 1, 2] * times)
         assert len({step for _, step in done}) == times
+
+
+def test_where_a_rank_hears_of_it_too_late_the_others_go_on_to_its_next_batch(ranks: list[Ending]) -> None:
+    """As in a validation, in which no rank waits for another, but all do at its end."""
+
+    def validated(one: Ending) -> int:
+        with suppress(AskedToEnd):
+            while True:
+                one.on_validation_batch_end()
+        return one._batches
+
+    *others, late = ranks
+    for _ in range(7):
+        late.on_validation_batch_end()
+    others[0].look(signal.SIGTERM)  # it proposes the second one
+    with ThreadPoolExecutor() as pool:
+        ended = [pool.submit(validated, one) for one in ranks]
+        for one in ranks * 3:
+            one.look(None)
+        assert len({each.result() for each in ended}) == 1

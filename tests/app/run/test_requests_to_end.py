@@ -41,11 +41,11 @@ def asked(stage: str, number: signal.Signals, folder: Path, root: Path, *overrid
     given = [*(one for one in SHORT if one.partition("=")[0] not in keys), *GIVEN, f"data.root={root}"]
     given += ["data.tiles_per_class=10", f"hydra.run.dir={folder}", *overrides]
     process = begin(str(PROGRAM), *given, STAGE=stage, SIGNAL=str(int(number)), **variables)
-    process.wait(120)
+    process.wait(600)
     deadline = time.monotonic() + 1.0  # less than the five seconds after which orphaned loader workers end
     while (left := is_running(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.02)
-    said = process.communicate(timeout=60)[0]
+    said = process.communicate(timeout=600)[0]
     assert not left, said
     assert process.returncode == 128 + number, said
     assert "Traceback" not in said

@@ -35,7 +35,7 @@ def test_an_interrupted_sweep_keeps_what_it_has_and_says_how_to_go_on(sample_roo
     wait_for(lambda: any(folder.glob("1-*/.hydra")) and bool(training_into(folder)))
     begun = training_into(folder)
     process.send_signal(signal.SIGTERM)
-    said, _ = process.communicate(timeout=100)
+    said, _ = process.communicate(timeout=600)
     assert process.returncode == 128 + signal.SIGTERM, said
     assert "Traceback" not in said
     assert not living(begun)

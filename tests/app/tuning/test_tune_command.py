@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.processes import begin, ended, is_running, wait_for
+from support.runs import run_here
 
 COMMAND = (
     "data=sample",
@@ -37,13 +38,15 @@ def searched(tmp_path_factory: pytest.TempPathFactory, sample_root: Path) -> tup
     given = (*COMMAND, f"data.root={sample_root}", f"hydra.run.dir={folder}/search")
     record = folder / "search" / "tune.json"
     first = begin("-m", "strobe.tune", *given, cwd=folder)
-    assert wait_for(lambda: record.is_file() and bool(json.loads(record.read_text())["looks"]), 120)
+    assert wait_for(lambda: record.is_file() and bool(json.loads(record.read_text())["looks"]))
     first.send_signal(signal.SIGINT)
-    broken = first.communicate(timeout=120)[0]
+    broken = first.communicate(timeout=600)[0]
     assert first.returncode == 130, broken  # before all was tried
     assert "Traceback" not in broken
     assert json.loads(record.read_text())["status"] == "interrupted"
-    output = ended(begin("-m", "strobe.tune", *given, cwd=folder))
+    code, output = run_here("src/strobe/tune/__main__.py", *given)
+    assert code == 0, output
+    assert "Traceback" not in output
     return folder / "search", broken, output
 
 
@@ -64,11 +67,14 @@ def test_the_recommended_configuration_is_what_the_proof_shows(searched: tuple[P
         assert {"faster", "slower", "no difference"} >= {trial["verdict"]}, trial["error"]
         assert trial["predicted"]["low"] <= trial["predicted"]["median"] <= trial["predicted"]["high"]
         assert 4 <= len(trial["turns"]["before"]) == len(trial["turns"]["after"]) <= 4 * 4
-        assert trial["kept"] == (trial["measured"]["low"] > 1)
+    proved = record["proof"] is not None and record["proof"]["verdict"] == "faster"
     kept = [trial["after"] for trial in record["trials"] if trial["kept"]]
-    assert record["best"] == [record["given"], *kept][-1]
-    assert (record["proof"] is not None) == bool(kept)
-    proved = not kept or record["proof"]["verdict"] == "faster"
+    shown = [trial["after"] for trial in record["trials"] if trial["measured"]["low"] > 1]
+    # On a busy machine a trial may show nothing; then the one that came nearest is proved, and kept if that succeeds.
+    near = [] if shown else [trial["after"] for trial in record["trials"] if trial["after"] == record["best"]]
+    assert kept == (shown or near * proved)
+    assert record["best"] == [record["given"], *shown, *near][-1]
+    assert (record["proof"] is not None) == (record["best"] != record["given"])
     assert record["recommended"] == (record["best"] if proved else record["given"])
     line = output.splitlines()[-2]  # before the path
     assert shlex.split(line) == ["python", "train.py", *record["recommended"]]
