@@ -88,7 +88,7 @@ class Lines:
         """As ``gc.callbacks``; a collection within a callback's hook is that callback's."""
         whole = when == "start" and told["generation"] == OLDEST and get_ident() == self._thread
         if whole and not self._phase().startswith(OWNED):
-            self._note(COLLECTING, sys._getframe(1))
+            self._note(COLLECTING, sys._getframe().f_back)  # None where a thread ends
 
     def _note(self, phase: str, frame: FrameType | None, *, locked: bool = False) -> None:
         line, library = own_line(frame)

@@ -39,8 +39,9 @@ class Model(LightningModule):
 
     def training_step(self, batch: Any, number: int) -> torch.Tensor:
         nap(self.trainer, "forward")
-        if FAULT and self.global_rank == int(FAULT[-1]) and number == 6:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if FAULT and (self.global_rank, self.trainer.global_step) == (int(FAULT[-1]), 6):
+            os.kill(os.getpid(), getattr(signal, FAULT.split()[0], signal.SIGKILL))
+            time.sleep(1000 if "hang" in FAULT else 0)
         loss = torch.nn.functional.cross_entropy(self.net(batch[0]), batch[1])
         self.log("loss", loss, sync_dist=True)
         return loss
@@ -63,7 +64,7 @@ def trained(weights: str, *besides: Any) -> Trainer:
         devices=2,
         num_nodes=int(os.environ.get("NODES", "1")),
         strategy="ddp",
-        max_epochs=len(EPOCHS),
+        max_epochs=-1 if FAULT else len(EPOCHS),  # until the fault ends it
         callbacks=[Napping(), *besides],
         **dict.fromkeys(quiet, False),
     )
@@ -76,6 +77,7 @@ def trained(weights: str, *besides: Any) -> Trainer:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    signal.signal(signal.SIGTERM, lambda number, _: print("the script's own handler heard", number, flush=True))
     if "plain" in sys.argv:  # first without Strobe
         trained("plain.pt")
 

@@ -16,7 +16,7 @@ import pytest
 from strobe.duel.commits import Repository
 from strobe.errors import ConfigError, DataError
 from support.duels import Made, said
-from support.processes import begin, left_running, wait_for
+from support.processes import begin, ended, left_running, wait_for
 from support.refusals import refusal
 
 SCRIPT = """
@@ -180,19 +180,24 @@ def test_what_requires_the_same_trains_with_this_interpreter_and_else_with_one_o
     assert repository.unlike(".", "fast") == ["pyproject.toml"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
-def test_when_it_is_interrupted_nothing_is_left(number: signal.Signals, project: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (signal.SIGINT, "B starts"),  # while both train
+        pytest.param(signal.SIGTERM, "starts", marks=pytest.mark.slow),
+        pytest.param(signal.SIGTERM, "Taking turns", marks=pytest.mark.slow),  # one of them is stopped
+        pytest.param(signal.SIGHUP, "Taking turns", marks=pytest.mark.slow),
+    ],
+)
+def test_when_it_is_interrupted_nothing_is_left(number: signal.Signals, said: str, project: Path) -> None:
     options = ("--quads", "400", "--commit", "fast", "--commit", "slow")
     process = begin("-u", "-m", "strobe.duel", *options, *COMMAND, cwd=project, PYTHONPATH=os.pathsep.join(sys.path))
     assert process.stdout
-    while "starts" not in process.stdout.readline():
+    while said not in process.stdout.readline():
         assert process.poll() is None
-    if number == signal.SIGINT:  # while both train
-        while "B starts" not in process.stdout.readline():
-            assert process.poll() is None
     process.send_signal(number)
-    process.wait(60)
-    process.stdout.close()
-    assert process.returncode == 128 + number
+    last = ended(process, 128 + number)
+    assert "There is no result, and neither training goes on." in last
+    assert {signal.SIGINT: "Ctrl-C"}.get(number, number.name) in last
     assert nothing_is_left(project)
     assert wait_for(lambda: not left_running(os.environ["PYTEST_CURRENT_TEST"]), 20)

@@ -3,24 +3,27 @@
 import contextlib
 import signal
 from collections.abc import Callable, Mapping
+from functools import partial
 from numbers import Integral
 from pathlib import Path
 from typing import Any
 
 from torch.compiler import is_compiling
 
+from strobe.attach.ending import OfScript
 from strobe.attach.lost_ranks import LostRanks
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
-from strobe.attach.record import asked_to_end, begin, complete, readable, status_of, summarise, tell_verdict
+from strobe.attach.record import begin, complete, readable, status_of, summarise, tell_verdict
 from strobe.attach.settings import keeps_its_profiler, schedule_of, schedule_on, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.owners import restore_idle, skip_idle
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
+from strobe.process.signals import is_of_handler, postponed
 from strobe.records.files import make_room
-from strobe.records.joining import note_failure
+from strobe.records.joining import note_failure, what_failed
 
 
 def _passed_on(hook: str) -> Callable[..., None]:
@@ -67,6 +70,7 @@ class Strobe(Callback):
         self._recorder = StepRecorder(Path(), loggers=False)
         self._results: Any = None
         self._others: LostRanks | None = None
+        self._ending: OfScript | None = None
         self._before: contention.Reading | None = None
 
     @property
@@ -100,6 +104,8 @@ class Strobe(Callback):
             self._guarded(self._each, trainer, "on_train_start", *given)
         if self._parts:
             self._guarded(self._listen, trainer)
+        if self._ending is not None:
+            self._ending.hear_hangup()
 
     def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
         """End the step; written out, as it is the one hook of every step."""
@@ -108,6 +114,13 @@ class Strobe(Callback):
                 part.on_train_batch_end(trainer, *given)
         except Exception as error:
             self._fail(trainer, error)
+        if self._ending is not None:
+            self._ending.on_train_batch_end()
+
+    def on_validation_batch_end(self, *_: Any) -> None:
+        """Let training end here, if a rank was asked to end it."""
+        if self._ending is not None:
+            self._ending.on_validation_batch_end()
 
     def _among_ranks(self, trainer: Any, *given: Any) -> None:
         """The ``on_before_backward`` of one of several ranks, a hook of every step that one process does not need."""
@@ -117,7 +130,8 @@ class Strobe(Callback):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End the record: Lightning calls no `teardown` then."""
-        self._guarded(self._end, trainer, "on_exception", pl_module, exception)
+        with postponed(signal.SIGCHLD):  # by which torch learns of more workers that have died
+            self._guarded(self._end, trainer, "on_exception", pl_module, exception)
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End the record."""
@@ -142,6 +156,7 @@ class Strobe(Callback):
             self.on_before_backward = self._among_ranks  # type: ignore[method-assign, assignment]
             self._others = LostRanks(place)
             self._others.on_fit_start(trainer)
+        self._ending = OfScript(trainer, str(place), partial(self._give_up, trainer))
         skip_idle(self, trainer)
         self._before = contention.read()
         self._recorder = StepRecorder(place / "steps.csv", loggers=False)
@@ -176,18 +191,30 @@ class Strobe(Callback):
         if not self._parts or self.place is None or self._before is None:
             return
         error = ended_by if isinstance(ended_by, BaseException) else None
+        asked = self._ending and self._ending.number
         if error and self._others:
             self._others.on_exception(trainer, pl_module, error)
         if trainer.is_global_zero:
             make_room(self.place)
         self._each(trainer, hook, pl_module, ended_by)
+        if trainer.is_global_zero:
+            # Workers are asked to end, too, and end before the step does.
+            if asked and error and (isinstance(error, SystemExit) or what_failed(self.place) is None):
+                error = KeyboardInterrupt(asked)
+            self._leave_record(trainer, error)
+        elif isinstance(error, Exception) and not asked:
+            note_failure(self.place, trainer.global_rank, error)
         self._let_go()
-        if not trainer.is_global_zero:
-            if isinstance(error, Exception):
-                note_failure(self.place, trainer.global_rank, error)
-            return
-        if isinstance(error, Exception) and asked_to_end(trainer):
-            error = KeyboardInterrupt(signal.SIGTERM)
+
+    def _give_up(self, trainer: Any, number: int) -> None:
+        """Leave a record in another thread, as the training's one hangs."""
+        if trainer.is_global_zero and self._parts:
+            self._leave_record(trainer, KeyboardInterrupt(number))
+
+    def _leave_record(self, trainer: Any, error: BaseException | None) -> None:
+        self._parts = []
+        assert self.place is not None
+        assert self._before is not None
         machine = self._before, contention.read()
         summary, config = self._known(trainer, status_of(error), error)
         complete(summary, config, self.place, machine=machine, log=self._recorder.step_log, page=self.report)
@@ -208,6 +235,9 @@ class Strobe(Callback):
 
     def _let_go(self) -> None:
         self._parts, self._others = [], None
+        ending, self._ending = self._ending, None
+        if ending is not None:
+            ending.close()
         vars(self).pop("on_before_backward", None)
         restore_idle(self)
         if self._results is not None:
@@ -222,6 +252,8 @@ class Strobe(Callback):
             self._fail(trainer, error)
 
     def _fail(self, trainer: Any, error: Exception) -> None:
+        if is_of_handler(error):  # such as torch's, of a loader worker that has died
+            raise error
         for part in self._parts:
             with contextlib.suppress(Exception):
                 part.on_exception(trainer, None, error)

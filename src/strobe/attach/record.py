@@ -110,14 +110,6 @@ def status_of(error: BaseException | None) -> str:
     return "completed" if error is None else "interrupted" if interrupted else "failed"
 
 
-def asked_to_end(trainer: Any) -> bool:
-    """Whether SIGTERM came, so that an error is its consequence: workers get it too, and end before the step does.
-
-    Of several ranks one may have failed first, and SIGTERM followed from that.
-    """
-    return trainer.world_size == 1 and bool(trainer.received_sigterm)
-
-
 def readable(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Those that can be read: after a failed assertion on a GPU, none that lies there."""
     found = {}

@@ -28,6 +28,7 @@ from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.waits import Waits
 from strobe.diagnose.foreign import UNSEEN
 from strobe.measure import contention
+from strobe.process.signals import is_of_handler
 from strobe.records.files import BEGUN, make_room
 from strobe.records.joining import note_failure
 
@@ -319,6 +320,8 @@ class Training:
 
     def fail(self, error: Exception) -> None:
         """End the measuring after an error of Strobe's own."""
+        if is_of_handler(error):  # such as torch's, of a loader worker that has died
+            raise error
         with contextlib.suppress(Exception):
             self._let_go()
         if self.trace is not None:

@@ -6,7 +6,7 @@
 B is compared with A. Exit code: 0; with --fail-if-slower 3 for a regression, and 4 when it cannot tell.
 """
 
-from strobe.process.signals import listen
+from strobe.process.signals import listen, what_ended
 
 if __name__ == "__main__":
     listen()  # before libraries are imported
@@ -43,6 +43,7 @@ from strobe.present.terminal import ProgressDisplay, clock, say
 from strobe.present.terminal import console as output
 from strobe.process.fork import Failure
 from strobe.process.launch import Parser, positive_seconds, start
+from strobe.process.output import note
 
 FLAG = "--fail-if-slower "
 EXAMPLES = """
@@ -95,7 +96,12 @@ def main(arguments: Sequence[str] | None = None, begin: Train = Foreign) -> None
         )
         for side in sides:
             stack.enter_context(side.training)
-        sys.exit(_duel(sides, options, limit, output()))
+        try:
+            code = _duel(sides, options, limit, output())
+        except KeyboardInterrupt as interrupt:
+            note(f"{what_ended(interrupt)} There is no result, and neither training goes on.")
+            raise
+        sys.exit(code)
 
 
 def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | None, console: Console) -> int:

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
@@ -26,6 +27,7 @@ _TOLD: dict[int, str] = {
     signal.SIGHUP: "It was ended by SIGHUP: its terminal was closed.",
 }
 _early: list[int] = []  # that :func:`listen` heard
+_wakes: set[int] = set()  # the files of this process to which signals are written
 _starter = os.getppid()
 
 
@@ -112,9 +114,13 @@ class Requests:
         number: of the first one; None so far.
         patience: seconds for which a request waits for somebody to look at ``number``; then, and with 0, it raises
             ``KeyboardInterrupt(number)`` wherever the main thread is. Ctrl-C a second time waits for nobody.
+
+    Args:
+        heeds: whether a signal that has come is a request, also where Python gets to no handler of it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, heeds: Callable[[int], bool] = REQUESTS.__contains__) -> None:
+        self._heeds = heeds
         self.number: int | None = None
         self.patience = 0.0
         self._asked: int | None = None  # as the threads know it, where the main one is stuck
@@ -126,6 +132,9 @@ class Requests:
         """A signal's handler."""
         again = self.number is not None
         self.number = self.number or number
+        self._asked = self._asked or number
+        if self._write >= 0:
+            os.write(self._write, b"\0")
         if number == signal.SIGINT if again else not self.patience:
             _tell_starter(number)
             raise KeyboardInterrupt(number)
@@ -149,7 +158,8 @@ class Requests:
         """
         pipe, self._write = os.pipe()
         os.set_blocking(self._write, False)
-        signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        if _exchange_wakeup(-1, self._write):
+            _wakes.add(self._write)
         self._begin(self._watch, pipe, late, deadline)
         if look is not None:
             self._begin(self._look, look)
@@ -162,10 +172,11 @@ class Requests:
         """
         self._over.set()
         if self._write >= 0:
-            signal.set_wakeup_fd(-1)
+            _exchange_wakeup(self._write, -1)
+            _wakes.discard(self._write)
             with self._writes:
-                os.close(self._write)  # which the thread that waits for it reads as its end
-                self._write = -1
+                write, self._write = self._write, -1
+                os.close(write)  # which the thread that waits for it reads as its end
         for thread in self._threads:
             thread.join(LAST)
 
@@ -190,7 +201,7 @@ class Requests:
                 if not (came := os.read(pipe, 64)):
                     os.close(pipe)
                     return
-                self._asked = self._asked or next((one for one in came if one in REQUESTS), None)
+                self._asked = self._asked or next(filter(self._heeds, came), None)
             if self._asked is None:
                 continue
             since = min(since, time.monotonic())
@@ -210,6 +221,31 @@ class Requests:
             self.number = self.number or number
         elif self.number is None:
             signal.pthread_kill(threading.main_thread().ident or 0, number)
+
+
+@contextlib.contextmanager
+def postponed(number: signal.Signals) -> Iterator[None]:
+    """Let a signal's handler wait for the end of the block; what ends that early is enough to be handled."""
+    came: list[tuple[int, FrameType | None]] = []
+    handler = signal.getsignal(number)
+    with _handled([number] if callable(handler) else [], lambda *given: came.append(given)):
+        yield
+    if came and callable(handler):
+        handler(*came[-1])
+
+
+def is_of_handler(error: BaseException) -> bool:
+    """Whether an error was raised by a signal's handler, which may have interrupted whatever code."""
+    handlers = [one for one in map(signal.getsignal, signal.valid_signals()) if callable(one)]
+    codes = {getattr(each, "__code__", None) for one in handlers for each in (one, type(one).__call__)}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
+
+
+def _exchange_wakeup(old: int, new: int) -> bool:
+    """Let signals be written to another file, if it is this one so far, and nobody else's, such as asyncio's."""
+    if (found := signal.set_wakeup_fd(new, warn_on_full_buffer=False)) != old:
+        signal.set_wakeup_fd(found)
+    return found == old
 
 
 @contextlib.contextmanager
@@ -309,9 +345,10 @@ def _handled(numbers: list[signal.Signals], handler: Callable[[int, FrameType | 
 
 def _in_child() -> None:
     """A child that was forked is ended by its parent, which may need it for the step that it ends first."""
+    for wakes in _wakes:
+        _exchange_wakeup(wakes, -1)
     numbers = _heeded()
     if any(getattr(signal.getsignal(number), "__module__", None) == __name__ for number in numbers):
-        signal.set_wakeup_fd(-1)
         for number in numbers:
             signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
 

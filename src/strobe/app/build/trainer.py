@@ -31,7 +31,7 @@ def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
         raise ConfigError(f"Lightning refuses {given}: {reason}") from error
     # Images would lose digits if they were 16 bits wide before they are standardised; the network takes what it needs.
     trainer.precision_plugin.convert_input = lambda data: data  # type: ignore[method-assign]
-    # It begins a broadcast wherever a rank happens to be, which then waits for the others; see strobe.app.run.ending.
+    # It begins a broadcast wherever a rank happens to be, which then waits for the others; see strobe.attach.ending.
     trainer._signal_connector._sigterm_notifier_fn = lambda *_: None  # type: ignore[method-assign]
     cores = os.cpu_count() or 1
     if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
