@@ -1,6 +1,7 @@
 """The campaign of faults sees what is lost, hung, left behind, and said wrongly."""
 
 import subprocess
+import sys
 from multiprocessing import Pipe
 from pathlib import Path
 from random import Random
