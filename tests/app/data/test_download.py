@@ -1,10 +1,12 @@
 """Archives that are downloaded from a real server that misbehaves, and unpacked: everything or nothing."""
 
 import hashlib
+import io
 import shutil
 import socket
 import stat
 import struct
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -14,11 +16,11 @@ from types import SimpleNamespace
 import pytest
 
 from strobe.app.data import download
-from strobe.app.data.download import extract_zip, fetch
+from strobe.app.data.download import extract, fetch
 from support.files import names, tree
 from support.interruptions import full_disk, interrupt_once
 from support.refusals import refusal
-from support.server import FILES, MD5, PAYLOAD, Server, nobody, serving, zipped
+from support.server import CHECKSUM, FILES, MD5, PAYLOAD, Server, nobody, serving, zipped
 
 HALF = 50_000
 ONE_MEMBER = zipped({"a": b"x" * 2000})
@@ -42,7 +44,7 @@ def part_of(target: Path) -> Path:
 
 def refused(server: Server, target: Path) -> str:
     """Why the archive cannot be fetched."""
-    return refusal(lambda: fetch(server.url, target, md5=MD5))
+    return refusal(lambda: fetch(server.url, target, CHECKSUM))
 
 
 @pytest.fixture
@@ -57,7 +59,7 @@ def test_fetch_makes_folders_and_is_quiet_without_a_terminal(
         monkeypatch.delenv(name, raising=False)
     target = tmp_path / "new" / "folder" / "EuroSAT_MS.zip"
     for _ in range(2):  # the second time it is there
-        assert fetch(server.url, target, md5=MD5.upper()) == target
+        assert fetch(server.url, target, CHECKSUM) == target
         assert tree(tmp_path) == {"new/folder/EuroSAT_MS.zip": PAYLOAD}
     assert server.asked == [None]
     assert capfd.readouterr() == ("", "")
@@ -68,7 +70,7 @@ def test_a_terminal_shows_bars(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    extract_zip(fetch(server.url, target, md5=MD5), target.with_suffix(""))
+    extract(fetch(server.url, target, CHECKSUM), target.with_suffix(""))
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "Unpacking EuroSAT_MS.zip" in shown.err
@@ -90,7 +92,7 @@ def test_truncated_then_resumed(server: Server, target: Path) -> None:
     assert "run the same command again to resume" in text
     assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
     server.stop_after = None
-    fetch(server.url, target, md5=MD5)
+    fetch(server.url, target, CHECKSUM)
     assert server.asked == [None, "bytes=50000-"]
     assert server.sent == len(PAYLOAD)
     assert tree(target.parent) == {target.name: PAYLOAD}
@@ -119,7 +121,7 @@ def test_a_length_that_is_not_announced(server: Server, target: Path) -> None:
     assert "50,000 of an unknown number of bytes" in refused(server, target)
     assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
     server.stop_after, server.ranges = None, False
-    fetch(server.url, target, md5=MD5)
+    fetch(server.url, target, CHECKSUM)
     assert tree(target.parent) == {target.name: PAYLOAD}
 
 
@@ -130,7 +132,7 @@ def test_ctrl_c_keeps_the_part(server: Server, target: Path) -> None:
 
     server.stop_after, server.then = HALF, press
     with pytest.raises(KeyboardInterrupt):
-        fetch(server.url, target, md5=MD5)
+        fetch(server.url, target, CHECKSUM)
     kept = part_of(target).read_bytes()
     assert kept
     assert PAYLOAD.startswith(kept)
@@ -158,7 +160,7 @@ def test_a_part_that_cannot_be_continued(
 ) -> None:
     part_of(target).write_bytes(part)
     vars(server).update(changes)
-    fetch(server.url, target, md5=MD5)
+    fetch(server.url, target, CHECKSUM)
     assert server.asked == asked
     assert tree(target.parent) == {target.name: PAYLOAD}
 
@@ -167,7 +169,7 @@ def test_a_bogus_part_that_is_short_fails_the_checksum(server: Server, target: P
     part_of(target).write_bytes(b"x" * 1000)
     assert "run the same command again" in refused(server, target)
     assert tree(target.parent) == {}
-    fetch(server.url, target, md5=MD5)
+    fetch(server.url, target, CHECKSUM)
     assert tree(target.parent) == {target.name: PAYLOAD}
 
 
@@ -182,7 +184,7 @@ def test_an_http_error_is_one_line(server: Server, target: Path, status: int) ->
 def test_no_server(target: Path) -> None:
     part_of(target).write_bytes(b"kept")
     with nobody() as url:
-        text = refusal(lambda: fetch(url, target, md5=MD5))
+        text = refusal(lambda: fetch(url, target, CHECKSUM))
     assert url in text
     assert "Connection refused" in text
     assert tree(target.parent) == {part_of(target).name: b"kept"}
@@ -192,7 +194,7 @@ def test_no_server(target: Path) -> None:
     "url", ["nonsense", "file:///etc/hostname", "http://", "http://[::1", "http://a b/", "http://a:b/"]
 )
 def test_an_unusable_address(target: Path, url: str) -> None:
-    assert f"Cannot download {url}: " in refusal(lambda: fetch(url, target, md5=MD5))
+    assert f"Cannot download {url}: " in refusal(lambda: fetch(url, target, CHECKSUM))
     assert tree(target.parent) == {}
 
 
@@ -206,7 +208,7 @@ def test_a_disk_that_fills_keeps_the_part(server: Server, target: Path) -> None:
     with full_disk(65_536):
         assert f"{target}: File too large" in refused(server, target)
     assert tree(target.parent) == {part_of(target).name: PAYLOAD[:65_536]}
-    fetch(server.url, target, md5=MD5)
+    fetch(server.url, target, CHECKSUM)
     assert server.asked[1] == "bytes=65536-"
 
 
@@ -226,13 +228,50 @@ def archive(target: Path) -> Path:
 
 def not_unpacked(archive: Path) -> str:
     """Why the archive cannot be unpacked; nothing but the archive is left."""
-    text = refusal(lambda: extract_zip(archive, archive.parent / "EuroSAT_MS"))
+    text = refusal(lambda: extract(archive, archive.parent / "EuroSAT_MS"))
     assert names(archive.parent) == [archive.name]
     return text
 
 
 def changed(content: bytes, offset: int, value: int) -> bytes:
     return content[:offset] + bytes([value]) + content[offset + 1 :]
+
+
+def tarred(members: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        for name, target in (links or {}).items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            tar.addfile(member)
+    return buffer.getvalue()
+
+
+TARRED = tarred({"EuroSAT_MS/noise.bin": FILES["noise.bin"]})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no archive",
+        TARRED[:-50_000],
+        tarred({"../out": b""}),
+        tarred({}, {"a": "/etc"}),
+    ],
+    ids=["empty", "not a tar", "no end", "leads out", "a link that leads out"],
+)
+def test_a_damaged_tar(tmp_path: Path, content: bytes) -> None:
+    archive = tmp_path / "EuroSAT_MS.tar.gz"
+    archive.write_bytes(content)
+    assert f"{archive} is damaged or not a usable archive" in not_unpacked(archive)
+    archive.write_bytes(TARRED)
+    extract(archive, tmp_path / "EuroSAT_MS")
+    assert tree(tmp_path / "EuroSAT_MS") == {"noise.bin": FILES["noise.bin"]}
 
 
 def link() -> zipfile.ZipInfo:
@@ -245,23 +284,23 @@ def test_the_folder_of_the_same_name_becomes_the_destination(archive: Path, tmp_
     leftover = tmp_path / ".EuroSAT_MS.partial"
     leftover.mkdir()
     (leftover / "stale.tif").write_bytes(b"stale")
-    extract_zip(archive, tmp_path / "EuroSAT_MS")
+    extract(archive, tmp_path / "EuroSAT_MS")
     assert names(tmp_path) == ["EuroSAT_MS", "EuroSAT_MS.zip"]
     assert tree(tmp_path / "EuroSAT_MS") == FILES
-    extract_zip(archive, tmp_path / "deep" / "other")  # other content goes in as it is
+    extract(archive, tmp_path / "deep" / "other")  # other content goes in as it is
     assert names(tmp_path / "deep") == ["other"]
     assert names(tmp_path / "deep" / "other") == ["EuroSAT_MS"]
 
 
 def test_an_empty_archive_makes_an_empty_folder(archive: Path, tmp_path: Path) -> None:
     archive.write_bytes(zipped({}))
-    extract_zip(archive, tmp_path / "EuroSAT_MS")
+    extract(archive, tmp_path / "EuroSAT_MS")
     assert names(tmp_path / "EuroSAT_MS") == []
 
 
 def test_a_destination_that_is_there_is_left_alone(archive: Path, tmp_path: Path) -> None:
     (tmp_path / "EuroSAT_MS").mkdir()
-    assert f"{tmp_path / 'EuroSAT_MS'} exists already" in refusal(lambda: extract_zip(archive, tmp_path / "EuroSAT_MS"))
+    assert f"{tmp_path / 'EuroSAT_MS'} exists already" in refusal(lambda: extract(archive, tmp_path / "EuroSAT_MS"))
     assert tree(tmp_path) == {archive.name: PAYLOAD}
 
 
@@ -292,11 +331,11 @@ for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_archive(archive: Path, content: bytes) -> None:
     archive.write_bytes(content)
-    assert f"{archive} is damaged or not a usable zip" in not_unpacked(archive)
+    assert f"{archive} is damaged or not a usable archive" in not_unpacked(archive)
 
 
 def test_no_archive(target: Path) -> None:
-    assert f"{target}: No such file" in refusal(lambda: extract_zip(target, target.parent / "EuroSAT_MS"))
+    assert f"{target}: No such file" in refusal(lambda: extract(target, target.parent / "EuroSAT_MS"))
     assert names(target.parent) == []
 
 
@@ -321,6 +360,6 @@ def test_ctrl_c_while_unpacking_leaves_nothing(archive: Path, tmp_path: Path) ->
     watcher = threading.Thread(target=interrupt_once, args=(begun.exists,))
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the signal may come as soon as the thread runs
         watcher.start()
-        extract_zip(archive, tmp_path / "EuroSAT_MS")
+        extract(archive, tmp_path / "EuroSAT_MS")
     watcher.join()
     assert names(tmp_path) == [archive.name]
