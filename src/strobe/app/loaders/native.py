@@ -65,7 +65,7 @@ class NativeData(BatchData):
     """Files, read on request, a whole batch in one call; another loader reads those that the operator does not."""
 
     loader: NativeLoader
-    others: FileLoader[Any]
+    others: FileLoader[Any, Any]
     remedy: str
     shape: tuple[int, ...]  # of an image
     dtype: torch.dtype
