@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -47,11 +48,6 @@ def refused(server: Server, target: Path) -> str:
     return refusal(lambda: fetch(server.url, target, CHECKSUM))
 
 
-@pytest.fixture
-def small_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
-
-
 def test_fetch_makes_folders_and_is_quiet_without_a_terminal(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,43 +81,41 @@ def test_a_wrong_file_that_is_there_is_named_and_kept(server: Server, target: Pa
     assert server.asked == []
 
 
-def test_truncated_then_resumed(server: Server, target: Path) -> None:
-    server.stop_after = HALF
-    text = refused(server, target)
-    assert f"50,000 of {len(PAYLOAD):,} bytes" in text
-    assert "run the same command again to resume" in text
-    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
+def hang(server: Server, _: socket.socket) -> None:
+    server.released.wait(10)
+
+
+def reset(server: Server, connection: socket.socket) -> None:
+    """Closing sends RST."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+@pytest.mark.parametrize(
+    ("fault", "then", "words"),
+    [
+        ({}, None, f"50,000 of {len(PAYLOAD):,} bytes (the server closed it); run the same command again to resume"),
+        ({}, hang, "timed out"),
+        ({}, reset, f" of {len(PAYLOAD):,} bytes"),
+        ({"chunked": True, "ranges": False}, None, "50,000 of an unknown number of bytes"),
+    ],
+    ids=["truncated", "silent", "cut", "length unknown"],
+)
+def test_what_arrived_is_kept_and_gone_on_with(
+    server: Server, target: Path, monkeypatch: pytest.MonkeyPatch, *, fault: dict[str, Any], then: Any, words: str
+) -> None:
+    monkeypatch.setattr(download, "SILENCE_S", 0.2)
+    vars(server).update(fault, stop_after=HALF)
+    server.then = lambda connection: then and then(server, connection)
+    assert words in refused(server, target)
+    kept = part_of(target).read_bytes()
+    assert names(target.parent) == [part_of(target).name]
+    assert PAYLOAD.startswith(kept)
+    if then is not reset:  # of which some may be lost
+        assert len(kept) == HALF
     server.stop_after = None
     fetch(server.url, target, CHECKSUM)
-    assert server.asked == [None, "bytes=50000-"]
-    assert server.sent == len(PAYLOAD)
-    assert tree(target.parent) == {target.name: PAYLOAD}
-
-
-def test_a_cut_connection_keeps_what_arrived(server: Server, target: Path) -> None:
-    server.stop_after = HALF
-    reset = struct.pack("ii", 1, 0)  # closing sends RST
-    server.then = lambda connection: connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-    text = refused(server, target)
-    kept = part_of(target).read_bytes()
-    assert f"{len(kept):,} of {len(PAYLOAD):,} bytes" in text
-    assert PAYLOAD.startswith(kept)
-    assert names(target.parent) == [part_of(target).name]
-
-
-def test_a_silent_server_times_out(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download, "SILENCE_S", 0.2)
-    server.stop_after, server.then = HALF, server.hang
-    assert "timed out" in refused(server, target)
-    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
-
-
-def test_a_length_that_is_not_announced(server: Server, target: Path) -> None:
-    server.chunked, server.stop_after = True, HALF
-    assert "50,000 of an unknown number of bytes" in refused(server, target)
-    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
-    server.stop_after, server.ranges = None, False
-    fetch(server.url, target, CHECKSUM)
+    assert server.asked == [None, f"bytes={len(kept)}-" if kept else None]
+    assert server.ranges is False or server.sent <= len(PAYLOAD) + HALF - len(kept)
     assert tree(target.parent) == {target.name: PAYLOAD}
 
 
@@ -181,21 +175,16 @@ def test_an_http_error_is_one_line(server: Server, target: Path, status: int) ->
     assert tree(target.parent) == {}
 
 
-def test_no_server(target: Path) -> None:
-    part_of(target).write_bytes(b"kept")
-    with nobody() as url:
-        text = refusal(lambda: fetch(url, target, CHECKSUM))
-    assert url in text
-    assert "Connection refused" in text
-    assert tree(target.parent) == {part_of(target).name: b"kept"}
-
-
 @pytest.mark.parametrize(
-    "url", ["nonsense", "file:///etc/hostname", "http://", "http://[::1", "http://a b/", "http://a:b/"]
+    "url", ["nonsense", "file:///etc/hostname", "http://", "http://[::1", "http://a b/", "http://a:b/", ""]
 )
 def test_an_unusable_address(target: Path, url: str) -> None:
-    assert f"Cannot download {url}: " in refusal(lambda: fetch(url, target, CHECKSUM))
-    assert tree(target.parent) == {}
+    part_of(target).write_bytes(b"kept")
+    with nobody() as closed:
+        text = refusal(lambda: fetch(url or closed, target, CHECKSUM))
+    assert f"Cannot download {url or closed}: " in text
+    assert url or "Connection refused" in text
+    assert tree(target.parent) == {part_of(target).name: b"kept"}
 
 
 def test_a_folder_that_cannot_be_made(server: Server, tmp_path: Path) -> None:
@@ -210,14 +199,6 @@ def test_a_disk_that_fills_keeps_the_part(server: Server, target: Path) -> None:
     assert tree(target.parent) == {part_of(target).name: PAYLOAD[:65_536]}
     fetch(server.url, target, CHECKSUM)
     assert server.asked[1] == "bytes=65536-"
-
-
-@pytest.mark.usefixtures("small_disk")
-def test_a_disk_too_small_for_the_download(server: Server, target: Path) -> None:
-    text = refused(server, target)
-    assert "1.0 kB" in text
-    assert f"{len(PAYLOAD) / 1000:.1f} kB" in text
-    assert tree(target.parent) == {}
 
 
 @pytest.fixture
@@ -339,12 +320,15 @@ def test_no_archive(target: Path) -> None:
     assert names(target.parent) == []
 
 
-@pytest.mark.usefixtures("small_disk")
-def test_a_disk_too_small_to_unpack(archive: Path) -> None:
-    archive.write_bytes(ONE_MEMBER)
-    text = not_unpacked(archive)
-    assert "2.0 kB" in text
-    assert "1.0 kB" in text
+def test_a_disk_that_is_too_small(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    assert f"needs {len(PAYLOAD) / 1000:.1f} kB of free disk space and has 1.0 kB" in refused(server, target)
+    assert tree(target.parent) == {}
+    for content in (ONE_MEMBER, tarred({"a": b"x" * 2000})):
+        archive = target.with_suffix(".zip" if content == ONE_MEMBER else ".tar")
+        archive.write_bytes(content)
+        assert "needs 2.0 kB of free disk space and has 1.0 kB" in not_unpacked(archive)
+        archive.unlink()
 
 
 def test_a_disk_that_fills_while_unpacking(archive: Path) -> None:
