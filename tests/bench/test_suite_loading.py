@@ -141,7 +141,7 @@ def test_a_cold_pack_is_not_read_by_its_warm_up(
     sample_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trial = trial_of(sample_root, tmp_path, "suite.loaders=[packed]")
-    monkeypatch.setattr("strobe.app.loaders.packing.MappedPlanes.gather", lambda *_: pytest.fail("a page was touched"))
+    monkeypatch.setattr("strobe.app.loaders.packing.MappedImages.gather", lambda *_: pytest.fail("a page was touched"))
     with cells.load(trial, loader="packed", size=BATCH, batches=1, cold=True) as work:
         assert work.warm_up is not None
         work.warm_up()

@@ -1,6 +1,7 @@
 """Runs of the application in the test's own process."""
 
 import contextlib
+import gc
 import logging
 import os
 import re
@@ -15,8 +16,9 @@ from typing import Any, TextIO
 import pytest
 from hydra._internal.hydra import Hydra
 
+from strobe.errors import DataError
 from strobe.records.run import read_summary
-from support.interruptions import own_signals
+from support.interruptions import before_each_step, own_signals, raising
 from support.places import ROOT
 
 SHORT = (
@@ -66,6 +68,26 @@ def trained(directory: Path, *overrides: str, defaults: Sequence[str] = (), data
     if not any(override.startswith(("data=", "experiment=")) for override in overrides):
         given += [f"data.root={data_root}", "data.tiles_per_class=10"]
     return Ended(*run_here("train.py", *given), directory)
+
+
+def broken_off(train: Train, monkeypatch: pytest.MonkeyPatch, *overrides: str, then: Sequence[str] = ()) -> Ended:
+    """A run of three batches an epoch that failed within its second epoch, and was resumed to its end."""
+    with monkeypatch.context() as patch:
+        before_each_step(patch, lambda model, _: model.trainer.global_step == 4 and raising(DataError("the end")))
+        half = train(*overrides, name="half")
+    assert half.code == 1, half.output
+    gc.collect()  # what the error's frames held
+    rest = train(*overrides, *then, f"ckpt_path={half.directory}/checkpoints/last.ckpt", name="rest")
+    assert rest.code == 0, rest.output
+    return rest
+
+
+def weights(directory: Path) -> dict[str, Any]:
+    """What a run ended with."""
+    import torch
+
+    state: dict[str, Any] = torch.load(directory / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+    return state
 
 
 def run_here(script: str, *arguments: str) -> tuple[int, str]:

@@ -30,6 +30,7 @@ FILES = {f"{name}/{name}_{i}.tif": bytes([i]) * 99 for name in ("Forest", "River
 FILES["noise.bin"] = random.Random(0).randbytes(200_000)
 PAYLOAD = zipped({f"EuroSAT_MS/{name}": content for name, content in FILES.items()})
 MD5 = hashlib.md5(PAYLOAD).hexdigest()
+CHECKSUM = f"md5:{MD5}"
 
 
 class Server(ThreadingHTTPServer):
@@ -118,12 +119,12 @@ def nobody() -> Iterator[str]:
 
 def prepare(url: str, folder: Path, barrier: Barrier) -> None:
     """Download and extract, as each of two ranks does that start at once."""
-    from strobe.app.data.download import extract_zip, fetch  # no torch: a process that is spawned begins soon
+    from strobe.app.data.download import extract, fetch  # no torch: a process that is spawned begins soon
     from strobe.process.locks import locked
 
     barrier.wait(300)
     with locked(folder / "locks" / ".lock"):
-        archive = fetch(url, folder / "EuroSAT_MS.zip", md5=MD5)
+        archive = fetch(url, folder / "EuroSAT_MS.zip", CHECKSUM)
         if not (folder / "EuroSAT_MS").exists():
             time.sleep(0.1)  # time for the other to be in the way
-            extract_zip(archive, folder / "EuroSAT_MS")
+            extract(archive, folder / "EuroSAT_MS")

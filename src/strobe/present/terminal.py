@@ -1,12 +1,23 @@
 """Progress in a terminal: what is being done, how much of it is done, the time left; and lines that stay."""
 
 import time
-from typing import Self
+from collections.abc import Iterable, Sequence
+from typing import Self, TypeVar
 
+from rich import progress
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+)
 from rich.text import Text
 
+Item = TypeVar("Item")
 FILE_WIDTH = 180  # columns of a table that is printed into a file or a pipe
 
 
@@ -20,6 +31,12 @@ def say(where: Console, *lines: str, style: str | None = None) -> None:
     """Print lines as they are, without wrapping them."""
     for line in lines:
         where.print(line, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def shown(items: Sequence[Item], doing: str) -> Iterable[Item]:
+    """The same items, with a bar on standard error for as long as they are gone through; none without a terminal."""
+    errors = Console(stderr=True)
+    return progress.track(items, doing, console=errors, transient=True, disable=not errors.is_terminal)
 
 
 def clock(seconds: float | None) -> str:

@@ -1,24 +1,27 @@
 """Archives that are downloaded from a real server that misbehaves, and unpacked: everything or nothing."""
 
 import hashlib
+import io
 import shutil
 import socket
 import stat
 import struct
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from strobe.app.data import download
-from strobe.app.data.download import extract_zip, fetch
+from strobe.app.data.download import extract, fetch
 from support.files import names, tree
 from support.interruptions import full_disk, interrupt_once
 from support.refusals import refusal
-from support.server import FILES, MD5, PAYLOAD, Server, nobody, serving, zipped
+from support.server import CHECKSUM, FILES, MD5, PAYLOAD, Server, nobody, serving, zipped
 
 HALF = 50_000
 ONE_MEMBER = zipped({"a": b"x" * 2000})
@@ -42,12 +45,7 @@ def part_of(target: Path) -> Path:
 
 def refused(server: Server, target: Path) -> str:
     """Why the archive cannot be fetched."""
-    return refusal(lambda: fetch(server.url, target, md5=MD5))
-
-
-@pytest.fixture
-def small_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    return refusal(lambda: fetch(server.url, target, CHECKSUM))
 
 
 def test_fetch_makes_folders_and_is_quiet_without_a_terminal(
@@ -57,7 +55,7 @@ def test_fetch_makes_folders_and_is_quiet_without_a_terminal(
         monkeypatch.delenv(name, raising=False)
     target = tmp_path / "new" / "folder" / "EuroSAT_MS.zip"
     for _ in range(2):  # the second time it is there
-        assert fetch(server.url, target, md5=MD5.upper()) == target
+        assert fetch(server.url, target, CHECKSUM) == target
         assert tree(tmp_path) == {"new/folder/EuroSAT_MS.zip": PAYLOAD}
     assert server.asked == [None]
     assert capfd.readouterr() == ("", "")
@@ -68,7 +66,7 @@ def test_a_terminal_shows_bars(
 ) -> None:
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "120")
-    extract_zip(fetch(server.url, target, md5=MD5), target.with_suffix(""))
+    extract(fetch(server.url, target, CHECKSUM), target.with_suffix(""))
     shown = capsys.readouterr()
     assert shown.out == ""
     assert "Unpacking EuroSAT_MS.zip" in shown.err
@@ -83,43 +81,41 @@ def test_a_wrong_file_that_is_there_is_named_and_kept(server: Server, target: Pa
     assert server.asked == []
 
 
-def test_truncated_then_resumed(server: Server, target: Path) -> None:
-    server.stop_after = HALF
-    text = refused(server, target)
-    assert f"50,000 of {len(PAYLOAD):,} bytes" in text
-    assert "run the same command again to resume" in text
-    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
-    server.stop_after = None
-    fetch(server.url, target, md5=MD5)
-    assert server.asked == [None, "bytes=50000-"]
-    assert server.sent == len(PAYLOAD)
-    assert tree(target.parent) == {target.name: PAYLOAD}
+def hang(server: Server, _: socket.socket) -> None:
+    server.released.wait(10)
 
 
-def test_a_cut_connection_keeps_what_arrived(server: Server, target: Path) -> None:
-    server.stop_after = HALF
-    reset = struct.pack("ii", 1, 0)  # closing sends RST
-    server.then = lambda connection: connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
-    text = refused(server, target)
-    kept = part_of(target).read_bytes()
-    assert f"{len(kept):,} of {len(PAYLOAD):,} bytes" in text
-    assert PAYLOAD.startswith(kept)
-    assert names(target.parent) == [part_of(target).name]
+def reset(server: Server, connection: socket.socket) -> None:
+    """Closing sends RST."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def test_a_silent_server_times_out(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("fault", "then", "words"),
+    [
+        ({}, None, f"50,000 of {len(PAYLOAD):,} bytes (the server closed it); run the same command again to resume"),
+        ({}, hang, "timed out"),
+        ({}, reset, f" of {len(PAYLOAD):,} bytes"),
+        ({"chunked": True, "ranges": False}, None, "50,000 of an unknown number of bytes"),
+    ],
+    ids=["truncated", "silent", "cut", "length unknown"],
+)
+def test_what_arrived_is_kept_and_gone_on_with(
+    server: Server, target: Path, monkeypatch: pytest.MonkeyPatch, *, fault: dict[str, Any], then: Any, words: str
+) -> None:
     monkeypatch.setattr(download, "SILENCE_S", 0.2)
-    server.stop_after, server.then = HALF, server.hang
-    assert "timed out" in refused(server, target)
-    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
-
-
-def test_a_length_that_is_not_announced(server: Server, target: Path) -> None:
-    server.chunked, server.stop_after = True, HALF
-    assert "50,000 of an unknown number of bytes" in refused(server, target)
-    assert tree(target.parent) == {part_of(target).name: PAYLOAD[:HALF]}
-    server.stop_after, server.ranges = None, False
-    fetch(server.url, target, md5=MD5)
+    vars(server).update(fault, stop_after=HALF)
+    server.then = lambda connection: then and then(server, connection)
+    assert words in refused(server, target)
+    kept = part_of(target).read_bytes()
+    assert names(target.parent) == [part_of(target).name]
+    assert PAYLOAD.startswith(kept)
+    if then is not reset:  # of which some may be lost
+        assert len(kept) == HALF
+    server.stop_after = None
+    fetch(server.url, target, CHECKSUM)
+    assert server.asked == [None, f"bytes={len(kept)}-" if kept else None]
+    assert server.ranges is False or server.sent <= len(PAYLOAD) + HALF - len(kept)
     assert tree(target.parent) == {target.name: PAYLOAD}
 
 
@@ -130,7 +126,7 @@ def test_ctrl_c_keeps_the_part(server: Server, target: Path) -> None:
 
     server.stop_after, server.then = HALF, press
     with pytest.raises(KeyboardInterrupt):
-        fetch(server.url, target, md5=MD5)
+        fetch(server.url, target, CHECKSUM)
     kept = part_of(target).read_bytes()
     assert kept
     assert PAYLOAD.startswith(kept)
@@ -158,7 +154,7 @@ def test_a_part_that_cannot_be_continued(
 ) -> None:
     part_of(target).write_bytes(part)
     vars(server).update(changes)
-    fetch(server.url, target, md5=MD5)
+    fetch(server.url, target, CHECKSUM)
     assert server.asked == asked
     assert tree(target.parent) == {target.name: PAYLOAD}
 
@@ -167,7 +163,7 @@ def test_a_bogus_part_that_is_short_fails_the_checksum(server: Server, target: P
     part_of(target).write_bytes(b"x" * 1000)
     assert "run the same command again" in refused(server, target)
     assert tree(target.parent) == {}
-    fetch(server.url, target, md5=MD5)
+    fetch(server.url, target, CHECKSUM)
     assert tree(target.parent) == {target.name: PAYLOAD}
 
 
@@ -179,21 +175,16 @@ def test_an_http_error_is_one_line(server: Server, target: Path, status: int) ->
     assert tree(target.parent) == {}
 
 
-def test_no_server(target: Path) -> None:
-    part_of(target).write_bytes(b"kept")
-    with nobody() as url:
-        text = refusal(lambda: fetch(url, target, md5=MD5))
-    assert url in text
-    assert "Connection refused" in text
-    assert tree(target.parent) == {part_of(target).name: b"kept"}
-
-
 @pytest.mark.parametrize(
-    "url", ["nonsense", "file:///etc/hostname", "http://", "http://[::1", "http://a b/", "http://a:b/"]
+    "url", ["nonsense", "file:///etc/hostname", "http://", "http://[::1", "http://a b/", "http://a:b/", ""]
 )
 def test_an_unusable_address(target: Path, url: str) -> None:
-    assert f"Cannot download {url}: " in refusal(lambda: fetch(url, target, md5=MD5))
-    assert tree(target.parent) == {}
+    part_of(target).write_bytes(b"kept")
+    with nobody() as closed:
+        text = refusal(lambda: fetch(url or closed, target, CHECKSUM))
+    assert f"Cannot download {url or closed}: " in text
+    assert url or "Connection refused" in text
+    assert tree(target.parent) == {part_of(target).name: b"kept"}
 
 
 def test_a_folder_that_cannot_be_made(server: Server, tmp_path: Path) -> None:
@@ -206,16 +197,8 @@ def test_a_disk_that_fills_keeps_the_part(server: Server, target: Path) -> None:
     with full_disk(65_536):
         assert f"{target}: File too large" in refused(server, target)
     assert tree(target.parent) == {part_of(target).name: PAYLOAD[:65_536]}
-    fetch(server.url, target, md5=MD5)
+    fetch(server.url, target, CHECKSUM)
     assert server.asked[1] == "bytes=65536-"
-
-
-@pytest.mark.usefixtures("small_disk")
-def test_a_disk_too_small_for_the_download(server: Server, target: Path) -> None:
-    text = refused(server, target)
-    assert "1.0 kB" in text
-    assert f"{len(PAYLOAD) / 1000:.1f} kB" in text
-    assert tree(target.parent) == {}
 
 
 @pytest.fixture
@@ -226,13 +209,50 @@ def archive(target: Path) -> Path:
 
 def not_unpacked(archive: Path) -> str:
     """Why the archive cannot be unpacked; nothing but the archive is left."""
-    text = refusal(lambda: extract_zip(archive, archive.parent / "EuroSAT_MS"))
+    text = refusal(lambda: extract(archive, archive.parent / "EuroSAT_MS"))
     assert names(archive.parent) == [archive.name]
     return text
 
 
 def changed(content: bytes, offset: int, value: int) -> bytes:
     return content[:offset] + bytes([value]) + content[offset + 1 :]
+
+
+def tarred(members: dict[str, bytes], links: dict[str, str] | None = None) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+        for name, target in (links or {}).items():
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = tarfile.SYMTYPE, target
+            tar.addfile(member)
+    return buffer.getvalue()
+
+
+TARRED = tarred({"EuroSAT_MS/noise.bin": FILES["noise.bin"]})
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"no archive",
+        TARRED[:-50_000],
+        tarred({"../out": b""}),
+        tarred({}, {"a": "/etc"}),
+    ],
+    ids=["empty", "not a tar", "no end", "leads out", "a link that leads out"],
+)
+def test_a_damaged_tar(tmp_path: Path, content: bytes) -> None:
+    archive = tmp_path / "EuroSAT_MS.tar.gz"
+    archive.write_bytes(content)
+    assert f"{archive} is damaged or not a usable archive" in not_unpacked(archive)
+    archive.write_bytes(TARRED)
+    extract(archive, tmp_path / "EuroSAT_MS")
+    assert tree(tmp_path / "EuroSAT_MS") == {"noise.bin": FILES["noise.bin"]}
 
 
 def link() -> zipfile.ZipInfo:
@@ -245,23 +265,23 @@ def test_the_folder_of_the_same_name_becomes_the_destination(archive: Path, tmp_
     leftover = tmp_path / ".EuroSAT_MS.partial"
     leftover.mkdir()
     (leftover / "stale.tif").write_bytes(b"stale")
-    extract_zip(archive, tmp_path / "EuroSAT_MS")
+    extract(archive, tmp_path / "EuroSAT_MS")
     assert names(tmp_path) == ["EuroSAT_MS", "EuroSAT_MS.zip"]
     assert tree(tmp_path / "EuroSAT_MS") == FILES
-    extract_zip(archive, tmp_path / "deep" / "other")  # other content goes in as it is
+    extract(archive, tmp_path / "deep" / "other")  # other content goes in as it is
     assert names(tmp_path / "deep") == ["other"]
     assert names(tmp_path / "deep" / "other") == ["EuroSAT_MS"]
 
 
 def test_an_empty_archive_makes_an_empty_folder(archive: Path, tmp_path: Path) -> None:
     archive.write_bytes(zipped({}))
-    extract_zip(archive, tmp_path / "EuroSAT_MS")
+    extract(archive, tmp_path / "EuroSAT_MS")
     assert names(tmp_path / "EuroSAT_MS") == []
 
 
 def test_a_destination_that_is_there_is_left_alone(archive: Path, tmp_path: Path) -> None:
     (tmp_path / "EuroSAT_MS").mkdir()
-    assert f"{tmp_path / 'EuroSAT_MS'} exists already" in refusal(lambda: extract_zip(archive, tmp_path / "EuroSAT_MS"))
+    assert f"{tmp_path / 'EuroSAT_MS'} exists already" in refusal(lambda: extract(archive, tmp_path / "EuroSAT_MS"))
     assert tree(tmp_path) == {archive.name: PAYLOAD}
 
 
@@ -292,20 +312,23 @@ for method in (zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
 @pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 def test_a_damaged_archive(archive: Path, content: bytes) -> None:
     archive.write_bytes(content)
-    assert f"{archive} is damaged or not a usable zip" in not_unpacked(archive)
+    assert f"{archive} is damaged or not a usable archive" in not_unpacked(archive)
 
 
 def test_no_archive(target: Path) -> None:
-    assert f"{target}: No such file" in refusal(lambda: extract_zip(target, target.parent / "EuroSAT_MS"))
+    assert f"{target}: No such file" in refusal(lambda: extract(target, target.parent / "EuroSAT_MS"))
     assert names(target.parent) == []
 
 
-@pytest.mark.usefixtures("small_disk")
-def test_a_disk_too_small_to_unpack(archive: Path) -> None:
-    archive.write_bytes(ONE_MEMBER)
-    text = not_unpacked(archive)
-    assert "2.0 kB" in text
-    assert "1.0 kB" in text
+def test_a_disk_that_is_too_small(server: Server, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=1000))
+    assert f"needs {len(PAYLOAD) / 1000:.1f} kB of free disk space and has 1.0 kB" in refused(server, target)
+    assert tree(target.parent) == {}
+    for content in (ONE_MEMBER, tarred({"a": b"x" * 2000})):
+        archive = target.with_suffix(".zip" if content == ONE_MEMBER else ".tar")
+        archive.write_bytes(content)
+        assert "needs 2.0 kB of free disk space and has 1.0 kB" in not_unpacked(archive)
+        archive.unlink()
 
 
 def test_a_disk_that_fills_while_unpacking(archive: Path) -> None:
@@ -321,6 +344,6 @@ def test_ctrl_c_while_unpacking_leaves_nothing(archive: Path, tmp_path: Path) ->
     watcher = threading.Thread(target=interrupt_once, args=(begun.exists,))
     with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - the signal may come as soon as the thread runs
         watcher.start()
-        extract_zip(archive, tmp_path / "EuroSAT_MS")
+        extract(archive, tmp_path / "EuroSAT_MS")
     watcher.join()
     assert names(tmp_path) == [archive.name]

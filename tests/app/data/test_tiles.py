@@ -81,6 +81,34 @@ def own(sample_root: Path, tmp_path: Path) -> Path:
     return tmp_path / "EuroSAT_MS"
 
 
+@pytest.mark.parametrize(
+    ("few", "words"),
+    [
+        (0, ["OWN/Few holds no .tif, .tiff file; add tiles or remove the folder"]),
+        (1, ["OWN/Few holds 1 tile, but at least 3 are needed"]),
+        (2, ["OWN/Few holds 2 tiles, but at least 3 are needed"]),
+        ("sets", ["data.root=", "several sets of tiles (EuroSAT_MS, other)"]),
+        ("alone", ["OWN holds one class, Forest; put the tiles of at least two classes"]),
+        ("no image", ["OWN/Forest/", "cannot be read as a tile"]),
+    ],
+)
+def test_a_folder_that_does_not_do_is_refused(own: Path, few: int | str, words: list[str]) -> None:
+    root = own
+    if isinstance(few, int):
+        (own / "Few").mkdir()
+        for tile in sorted((own / "River").iterdir())[:few]:
+            shutil.copy(tile, own / "Few")
+    elif few == "sets":
+        root = Path(shutil.copytree(own, own.parent / "other")).parent
+    elif few == "alone":
+        for kind in ("River", "SeaLake"):
+            shutil.rmtree(own / kind)
+    else:
+        min(own.glob("*/*.tif")).write_text(few)
+    text = refusal(lambda: eurosat(root))
+    assert all(word.replace("OWN", str(own)) in text for word in words)
+
+
 @pytest.mark.parametrize("below", [False, True])
 def test_hidden_folders_and_files_are_not_seen(own: Path, below: bool, caplog: pytest.LogCaptureFixture) -> None:
     expected = files(eurosat(own))

@@ -131,6 +131,14 @@ def test_a_tile_of_another_shape_is_named_with_both(
 
 
 @pytest.mark.parametrize("name", TILE_LOADERS)
+def test_a_tile_of_another_type_is_named(name: str, tmp_path: Path) -> None:
+    odd = tmp_path / "odd.tif"
+    tifffile.imwrite(odd, np.zeros((64, 64, 13), np.float32), planarconfig="contig")
+    text = refusal(lambda: make(name).dataset(source([str(odd)]))[0])
+    assert text.startswith(f"{odd} has float32 pixels, but tiles must be uint16; convert")
+
+
+@pytest.mark.parametrize("name", TILE_LOADERS)
 def test_a_small_file_that_claims_to_be_huge_is_not_decoded(name: str, paths: list[str], tmp_path: Path) -> None:
     bomb = tmp_path / "bomb.tif"
     bomb.write_bytes(tiff(np.zeros((13, 64, 64), np.uint16), changes={256: (LONG, [30_000]), 257: (LONG, [30_000])}))

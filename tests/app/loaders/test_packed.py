@@ -11,9 +11,7 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from strobe.app.loaders.base import LoadedData
 from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.packed import PackedLoader
 from strobe.app.loaders.sources import PathTable, TileSource
@@ -21,8 +19,6 @@ from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.errors import ConfigError
 from support.files import names, tree
 from support.photo_files import photo_source, photograph, save
-from support.pipeline_parts import batches
-from support.pipeline_parts import loader as by_engine
 from support.refusals import refusal
 from support.runs import Ended
 
@@ -52,12 +48,6 @@ def packs(loader: PackedLoader) -> list[str]:
     return names(Path(loader.directory))
 
 
-def epoch(data: LoadedData, context: str | None) -> list[tuple[Tensor, Tensor]]:
-    """In this process (None), or by workers."""
-    options = {"persistent_workers": False, "multiprocessing_context": context}
-    return list(by_engine("torch", data, batches(len(data), 16), 1 if context else 0, **options))
-
-
 def test_any_bands_come_from_one_pack(paths: PathTable, loader: PackedLoader) -> None:
     first = loader.dataset(split(paths))
     before = tree(Path(loader.directory))
@@ -83,17 +73,6 @@ def test_splits_share_a_pack_and_keep_their_order(paths: PathTable, loader: Pack
         assert labels.tolist() == [100 + index for index in part[::-1]]
     assert len({id(data.images) for data in made}) == 1
     assert len([name for name in packs(loader) if not name.startswith(".")]) == 1
-
-
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-@pytest.mark.parametrize("context", ["fork", pytest.param("spawn", marks=pytest.mark.slow)])
-def test_workers_load_what_this_process_loads(paths: PathTable, loader: PackedLoader, context: str) -> None:
-    data = loader.dataset(split(paths))
-    alone, beside = epoch(data, None), epoch(data, context)
-    assert len(alone) == len(beside) > 1
-    for (pixels, labels), (others, other_labels) in zip(alone, beside, strict=True):
-        assert torch.equal(pixels.view(torch.int16), others.view(torch.int16))
-        assert torch.equal(labels, other_labels)
 
 
 def test_threads_load_at_once(paths: PathTable, loader: PackedLoader) -> None:

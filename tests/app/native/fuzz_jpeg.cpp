@@ -1,100 +1,41 @@
 // Damaged JPEGs, decoded under sanitizers: fuzz_jpeg INPUTS SEED PHOTO...
-// Each input is a photo that was mutated, in memory of exactly its size; boxes may lie outside. What is read of it must
-// equal a full decode. Prints how many were read.
+// Boxes may lie outside. What is read of a photo must equal a full decode.
 
-#include <algorithm>
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
-#include <memory>
-#include <random>
-#include <string>
-#include <vector>
 
+#include "fuzz.h"
 #include "jpeg.h"
 
 namespace {
 
-using Content = std::vector<uint8_t>;
+using fuzz::below, fuzz::Content, fuzz::generator;
 
-std::mt19937_64 generator;
-
-size_t below(size_t bound) { return bound == 0 ? 0 : generator() % bound; }
-
-Content load(const char* path) {
-  std::ifstream stream(path, std::ios::binary);
-  return Content(std::istreambuf_iterator<char>(stream), {});
-}
-
-// The place of a marker's length, or 0.
-size_t any_marker(const Content& photo) {
-  std::vector<size_t> places;
-  for (size_t at = 0; at + 4 < photo.size(); at++)
-    if (photo[at] == 0xff && photo[at + 1] >= 0xc0 && photo[at + 1] != 0xff) places.push_back(at + 2);
-  return places.empty() ? 0 : places[below(places.size())];
-}
-
-void mutate(Content& photo, const Content& other) {
-  if (photo.empty()) return;
-  switch (below(9)) {
-    case 0:
-      photo.resize(below(photo.size() + 1));
-      break;
-    case 1:
-      for (size_t count = 1 + below(8); count > 0; count--) photo[below(photo.size())] ^= uint8_t(1u << below(8));
-      break;
-    case 2:  // in the header
-      for (size_t count = 1 + below(6); count > 0; count--)
-        photo[below(std::min<size_t>(photo.size(), 700))] = uint8_t(generator());
-      break;
-    case 3: {  // what follows a marker
-      const size_t at = any_marker(photo);
-      for (size_t count = 1 + below(4); count > 0; count--)
-        photo[std::min(at + below(24), photo.size() - 1)] = uint8_t(generator());
-      break;
+// What follows a marker, the sizes, or markers where there were none.
+void change(Content& photo) {
+  const size_t kind = below(3);
+  std::vector<size_t> places;  // of markers' lengths or, for the sizes, of frame headers' alone
+  for (size_t at = 0; at + 9 < photo.size(); at++)
+    if (photo[at] == 0xff && photo[at + 1] >= 0xc0 && photo[at + 1] <= (kind == 1 ? 0xc2 : 0xfe))
+      places.push_back(at + 2);
+  if (kind == 2 || places.empty()) {
+    photo[below(photo.size())] = 0xff;
+    if (const size_t at = below(photo.size()); at + 1 < photo.size()) {
+      photo[at] = 0xff;
+      photo[at + 1] = uint8_t(0xc0 + below(64));
     }
-    case 4: {  // sizes
-      for (size_t at = 0; at + 9 < photo.size(); at++)
-        if (photo[at] == 0xff && photo[at + 1] >= 0xc0 && photo[at + 1] <= 0xc2) {
-          static constexpr uint16_t sizes[] = {0, 1, 7, 8, 9, 63, 255, 256, 1000, 32767, 65500, 65535};
-          for (size_t side = 0; side < 2; side++) {
-            const uint16_t size = below(2) ? sizes[below(std::size(sizes))] : uint16_t(below(200));
-            photo[at + 5 + 2 * side] = uint8_t(size >> 8);
-            photo[at + 6 + 2 * side] = uint8_t(size);
-          }
-          break;
-        }
-      break;
-    }
-    case 5: {  // a piece of another photo
-      const size_t from = below(other.size()), length = below(std::min<size_t>(other.size() - from, 400));
-      const size_t at = below(photo.size());
-      if (below(2))
-        photo.insert(photo.begin() + at, other.begin() + from, other.begin() + from + length);
-      else
-        std::copy_n(other.begin() + from, std::min(length, photo.size() - at), photo.begin() + at);
-      break;
-    }
-    case 6: {  // a piece goes
-      const size_t at = below(photo.size());
-      photo.erase(photo.begin() + at, photo.begin() + at + below(std::min<size_t>(photo.size() - at, 200)));
-      break;
-    }
-    case 7: {  // a piece twice
-      const size_t at = below(photo.size()), length = below(std::min<size_t>(photo.size() - at, 300));
-      const Content piece(photo.begin() + at, photo.begin() + at + length);
-      photo.insert(photo.begin() + below(photo.size()), piece.begin(), piece.end());
-      break;
-    }
-    default:  // markers where there were none
-      photo[below(photo.size())] = 0xff;
-      if (const size_t at = below(photo.size()); at + 1 < photo.size()) {
-        photo[at] = 0xff;
-        photo[at + 1] = uint8_t(0xc0 + below(64));
-      }
+    return;
+  }
+  const size_t at = places[below(places.size())];
+  if (kind == 0) {
+    for (size_t count = 1 + below(4); count > 0; count--)
+      photo[std::min(at + below(24), photo.size() - 1)] = uint8_t(generator());
+    return;
+  }
+  static constexpr uint16_t sizes[] = {0, 1, 7, 8, 9, 63, 255, 256, 1000, 32767, 65500, 65535};
+  for (size_t side = 0; side < 2; side++) {
+    const uint16_t size = below(2) ? sizes[below(std::size(sizes))] : uint16_t(below(200));
+    photo[at + 3 + 2 * side] = uint8_t(size >> 8);
+    photo[at + 4 + 2 * side] = uint8_t(size);
   }
 }
 
@@ -146,18 +87,6 @@ bool decode(strobe::Bytes photo) {
 
 }  // namespace
 
-int main(int count, char** arguments) {
-  const long inputs = std::atol(arguments[1]);
-  generator.seed(std::strtoull(arguments[2], nullptr, 10));
-  std::vector<Content> photos;
-  for (int i = 3; i < count; i++) photos.push_back(load(arguments[i]));
-  long read = 0;
-  for (long i = 0; i < inputs; i++) {
-    Content photo = photos[below(photos.size())];
-    for (size_t times = below(4); times > 0; times--) mutate(photo, photos[below(photos.size())]);
-    const std::unique_ptr<uint8_t[]> exact(new uint8_t[photo.size()]);
-    std::copy(photo.begin(), photo.end(), exact.get());
-    read += decode({exact.get(), photo.size()});
-  }
-  std::printf("%ld of %ld read\n", read, inputs);
+int main(int count, char** words) {
+  return fuzz::run(words[1], words[2], {words + 3, size_t(count - 3)}, change, decode);
 }

@@ -37,7 +37,7 @@ def counted(program: Path, *arguments: object) -> list[int]:
 
 
 @needs_compiler()
-@pytest.mark.parametrize("inputs", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("inputs", [2_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_damaged_photos_do_no_harm(inputs: int, folder: Path) -> None:
     sources = [str(SOURCES / name) for name in ("jpeg.cpp", "units.cpp", "resample.cpp")]
     encoder, fuzzer = built("encode_jpeg", folder), built("fuzz_jpeg", folder, *SANITIZE, *sources)
@@ -64,7 +64,8 @@ def run(program: Path, content: bytes, shape: tuple[int, ...], inputs: int, seed
     """Inputs accepted and not."""
     path = program.with_name(f"seed{seed}.tif")
     path.write_bytes(content)
-    return counted(program, inputs, seed, *shape, path)
+    read, of = counted(program, inputs, seed, path, *shape)
+    return [read, of - read]
 
 
 @pytest.mark.parametrize("inputs", [100_000, pytest.param(10_000_000, marks=pytest.mark.slow)])

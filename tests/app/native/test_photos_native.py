@@ -17,8 +17,8 @@ from strobe.app.loaders.native import NativeLoader, NativePhotos
 from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import PathTable, PhotoSource
 from strobe.app.native.build import load
-from strobe.app.native.photos import LIBRARY, decode_crop_jpegs, measure_photos, read_photos
-from strobe.app.native.tiles import tensors
+from strobe.app.native.files import Files
+from strobe.app.native.photos import LIBRARY, measure_photos, read_photos
 from support.jpegs import by_pillow, needs_compiler, picture, whole
 from support.pipeline_parts import loader
 from support.places import DATA
@@ -90,12 +90,12 @@ def test_sizes_are_measured_once(paths: list[str]) -> None:
 def test_workers_share_the_sizes(paths: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two in each epoch, which end with it; a photo that comes to another worker in the second is not opened twice."""
 
-    def noted(names: PathTable, files: Tensor, *, threads: int) -> Tensor:
+    def noted(files: Files, *, threads: int) -> Tensor:
         with (tmp_path / "measured").open("a") as file:
-            file.write("".join(f"{photo}\n" for photo in files.tolist()))
-        return measure_photos(names, files, threads=threads)
+            file.write("".join(f"{photo}\n" for photo in files.chosen.tolist()))
+        return measure_photos(files, threads=threads)
 
-    monkeypatch.setattr(native.native_photos, "measure_photos", noted)
+    monkeypatch.setattr(native.photos, "measure_photos", noted)
     data = dataset(paths)
     for seed in (1, 2):
         epoch(data, "fork", seed)
@@ -140,8 +140,8 @@ def test_a_photo_that_changed_since_it_was_measured(paths: list[str]) -> None:
     assert torch.equal(data.__getitems__([3])[0][0], expected(paths)[3])
 
 
-def table(paths: list[str]) -> tuple[PathTable, Tensor]:
-    return PathTable(paths), torch.arange(len(paths))
+def table(paths: list[str]) -> Files:
+    return source(paths).files(torch.arange(len(paths)), None)
 
 
 def test_measuring(paths: list[str], tmp_path: Path) -> None:
@@ -151,15 +151,14 @@ def test_measuring(paths: list[str], tmp_path: Path) -> None:
     segment = b"\xff\xe1" + (len(exif) + 2).to_bytes(2, "big") + exif
     large.write_bytes(photo[:2] + segment + segment + photo[2:])
     files = [*paths, str(large), str(tmp_path / "missing.jpg")]
-    sizes = measure_photos(*table(files), threads=2)
+    sizes = measure_photos(table(files), threads=2)
     assert sizes.tolist() == [*map(list, SHAPES), [20, 30], [0, 0]]
 
 
 def test_each_photo_fails_alone(paths: list[str]) -> None:
     out = torch.empty(3, 3, 16, 16, dtype=torch.uint8)
     boxes = torch.tensor([[0, 0, 16, 16], [0, 0, 16, 999], [0, 0, 16, 16]])
-    names, files = table(paths[:3])
-    assert read_photos(out, names, files, boxes, scaled=False, threads=2).tolist() == [0, 1, 0]
+    assert read_photos(out, table(paths[:3]), boxes, scaled=False, threads=2).tolist() == [0, 1, 0]
     assert torch.equal(out[2], whole(Path(paths[2]).read_bytes()))
 
 
@@ -171,9 +170,9 @@ def test_each_photo_fails_alone(paths: list[str]) -> None:
         {"out": torch.empty(1, 3, 8, 8)},
         {"out": torch.empty(2, 3, 8, 8, dtype=torch.uint8)},
         {"out": torch.empty(1, 3, 8, 16, dtype=torch.uint8)[..., ::2]},
-        {"files": torch.tensor([6])},
-        {"files": torch.tensor([-1])},
-        {"files": torch.tensor([0], dtype=torch.int32)},
+        {"chosen": torch.tensor([6])},
+        {"chosen": torch.tensor([-1])},
+        {"chosen": torch.tensor([0], dtype=torch.int32)},
         {"boxes": torch.tensor([[0, 0, 8]])},
         {"boxes": torch.tensor([[0.0, 0, 8, 8]])},
         {"threads": 0},
@@ -183,33 +182,33 @@ def test_each_photo_fails_alone(paths: list[str]) -> None:
 def test_wrong_arguments_are_refused(paths: list[str], change: dict[str, object]) -> None:
     arguments = {
         "out": torch.empty(1, 3, 8, 8, dtype=torch.uint8),
-        "paths": PathTable(paths),
-        "files": torch.tensor([0]),
+        "files": table(paths)._replace(chosen=torch.tensor([0])),
         "boxes": torch.tensor([[0, 0, 8, 8]]),
         "scaled": False,
         "threads": 1,
     }
+    if "chosen" in change:
+        change = {"files": table(paths)._replace(**change)}
     with pytest.raises(RuntimeError):
         read_photos(**{**arguments, **change})
 
 
 def test_operators_keep_torchs_rules(paths: list[str]) -> None:
     load(LIBRARY)
-    names, files = table(paths[:2])
-    text, ends = tensors(names)
+    files = table(paths[:2])
     photo = torch.from_numpy(np.fromfile(paths[0], dtype=np.uint8))
     out = torch.empty(2, 3, 8, 8, dtype=torch.uint8)
     boxes = torch.tensor([[0, 0, 8, 8], [1, 1, 20, 20]])
     operators = torch.ops.strobe
     for operator, arguments in (
         (operators.decode_crop_jpeg.default, (photo, 1, 2, 8, 9)),
-        (operators.decode_crop_jpegs.default, (out, [photo, photo], boxes, False, 1)),
-        (operators.measure_photos.default, (text, ends, files, 1)),
-        (operators.read_photos.default, (out, text, ends, files, boxes, True, 1)),
+        (operators.measure_photos.default, (*files, 1)),
+        (operators.measure_photos.default, (photo, torch.tensor([len(photo)]), None, 1)),
+        (operators.read_photos.default, (out, *files, boxes, True, 1)),
     ):
         torch.library.opcheck(operator, arguments)
 
 
 def test_of_no_photo() -> None:
     out = torch.empty(0, 3, 8, 8, dtype=torch.uint8)
-    assert decode_crop_jpegs(out, [], torch.empty(0, 4, dtype=torch.int64), scaled=True, threads=2).tolist() == []
+    assert read_photos(out, table([]), torch.empty(0, 4, dtype=torch.int64), scaled=True, threads=2).tolist() == []

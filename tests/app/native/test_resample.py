@@ -11,7 +11,8 @@ from torch import Tensor
 from torchvision.transforms.v2.functional import resize
 
 from strobe.app.loaders.crop_policy import CropPolicy
-from strobe.app.native.photos import decode_crop_jpegs
+from strobe.app.native.files import Files
+from strobe.app.native.photos import read_photos
 from support.jpegs import by_pillow, needs_compiler, picture, tensor, whole
 from support.places import DATA
 
@@ -28,7 +29,8 @@ def contents() -> list[bytes]:
 
 def square(photo: bytes, box: tuple[int, int, int, int], side: int, scaled: bool = False) -> Tensor:
     out = torch.empty(1, 3, side, side, dtype=torch.uint8)
-    assert decode_crop_jpegs(out, [tensor(photo)], torch.tensor([box]), scaled=scaled, threads=1).tolist() == [0]
+    held = Files(tensor(photo), torch.tensor([len(photo)]))
+    assert read_photos(out, held, torch.tensor([box]), scaled=scaled, threads=1).tolist() == [0]
     return out[0]
 
 

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from strobe.app.loaders.sources import PathTable
 from strobe.app.native.build import load
-from strobe.app.native.tiles import LIBRARY, read_only, read_tiles, tensors
+from strobe.app.native.files import Files
+from strobe.app.native.tiles import LIBRARY, read_only, read_tiles
 from support.building import needs_compiler
 from support.tiffs import LONG, SHORT, tiff
 
@@ -29,7 +30,8 @@ def read(
     out = torch.full((len(paths), len(bands), *shape[1:]), 7, dtype=torch.uint16)
     table = PathTable([str(path).replace("\0", "\1") for path in paths])
     table.text[table.text == 1] = 0  # no path on a disk holds one
-    status = read_tiles(out, table, torch.arange(len(paths)), bands=bands, shape=shape, threads=threads)
+    files = Files(table.text, table.ends, torch.arange(len(paths)))
+    status = read_tiles(out, files, bands=bands, shape=shape, threads=threads)
     return out.numpy(), status.tolist()
 
 
@@ -183,7 +185,7 @@ def test_the_floor_reads_every_byte(tmp_path: Path) -> None:
     for size in sizes:
         (tmp_path / str(size)).write_bytes(bytes(size))
     table = PathTable([str(tmp_path / str(size)) for size in sizes] + [str(tmp_path / "missing")])
-    assert read_only(table, torch.arange(len(table)), threads=2) == sum(sizes)
+    assert read_only(Files(table.text, table.ends, torch.arange(len(table))), threads=2) == sum(sizes)
 
 
 def test_real_tiles_are_read_without_help(tiles: Path) -> None:
@@ -232,6 +234,8 @@ def test_arguments_are_checked(change: dict[str, object], message: str) -> None:
 def test_the_operator_keeps_torchs_rules(tmp_path: Path) -> None:
     load(LIBRARY)
     (tmp_path / "a.tif").write_bytes(tiff(random((4, 6, 6))))
-    paths, out = tensors(PathTable([str(tmp_path / "a.tif")])), torch.zeros(1, 2, 6, 6, dtype=torch.uint16)
-    arguments = (out, *paths, torch.tensor([0]), [2, 0], [4, 6, 6], 1)
-    torch.library.opcheck(torch.ops.strobe.read_tiles.default, arguments)
+    paths, content = PathTable([str(tmp_path / "a.tif")]), np.fromfile(tmp_path / "a.tif", np.uint8)
+    held = Files(torch.from_numpy(content), torch.tensor([len(content)]))
+    for files in (Files(paths.text, paths.ends, torch.tensor([0])), held):
+        arguments = (torch.zeros(1, 2, 6, 6, dtype=torch.uint16), *files, [2, 0], [4, 6, 6], 1)
+        torch.library.opcheck(torch.ops.strobe.read_tiles.default, arguments)

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from strobe import pack
 from strobe.app.loaders import shards
@@ -14,10 +13,9 @@ from strobe.app.run.storage import measure_storage
 from strobe.errors import DataError
 from support.composing import composed_data
 from support.files import plant
-from support.interruptions import before_each_step, raising
 from support.photo_files import photograph, save
 from support.pipeline_parts import batches, dataset, loader, source
-from support.runs import ALL, CHECKPOINTS, Train
+from support.runs import ALL, CHECKPOINTS, Train, broken_off, weights
 from support.server import nobody
 from support.stored import LOADERS, below, remote, stored
 
@@ -64,10 +62,9 @@ def tiles_there(storage: str, sample_root: Path) -> tuple[str, ...]:
     return "data=eurosat", f"data.root={root}", f"data.endpoint={storage}"
 
 
-def weights(directory: Path) -> dict[str, Tensor]:
-    """What a run ended with."""
-    state: dict[str, Tensor] = torch.load(directory / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
-    return state
+def same_weights(one: Path, other: Path) -> bool:
+    found = weights(other)
+    return all(torch.equal(value, found[name]) for name, value in weights(one).items())
 
 
 def test_a_run_from_storage_ends_as_one_from_the_disk_and_resumes_with_other_workers(
@@ -76,19 +73,9 @@ def test_a_run_from_storage_ends_as_one_from_the_disk_and_resumes_with_other_wor
     disk = train(*SHORTLY, "data=eurosat", f"data.root={sample_root / TILES}", name="disk")
     assert disk.code == 0, disk.output
     cached = (*SHORTLY, *tiles_there, "engine=litdata", f"data.cache={tmp_path / 'cache'}")
-    whole = train(*cached, name="whole")
-    assert whole.code == 0, whole.output
-    end = DataError("the end")
-    with monkeypatch.context() as patch:  # within the second epoch
-        before_each_step(patch, lambda model, _: model.trainer.global_step == 4 and raising(end))
-        assert train(*cached, name="half").code == 1
-    rest = train(*cached, "engine.num_workers=1", f"ckpt_path={tmp_path}/half/checkpoints/last.ckpt", name="rest")
-    assert rest.code == 0, rest.output
-    expected = weights(disk.directory)
-    for ended in (whole, rest):
-        found = weights(ended.directory)
-        assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
-    for path in whole.directory.rglob("*"):
+    rest = broken_off(train, monkeypatch, *cached, then=["engine.num_workers=1"])
+    assert same_weights(disk.directory, rest.directory)
+    for path in rest.directory.rglob("*"):
         assert not path.is_file() or b"not-a-secret" not in path.read_bytes(), path
 
 
@@ -102,13 +89,8 @@ def test_a_run_from_streamed_shards_ends_as_one_from_a_pack_and_resumes_with_oth
     disk = train(*packed, *here, name="disk")
     assert disk.code == 0, disk.output
     streamed = (*packed, *tiles_there, f"loader.shards={out}", "loader.stream=true", "engine=litdata")
-    with monkeypatch.context() as patch:  # within the second epoch
-        before_each_step(patch, lambda model, _: model.trainer.global_step == 4 and raising(DataError("the end")))
-        assert train(*streamed, name="half").code == 1
-    rest = train(*streamed, "engine.num_workers=1", f"ckpt_path={tmp_path}/half/checkpoints/last.ckpt", name="rest")
-    assert rest.code == 0, rest.output
-    expected, found = weights(disk.directory), weights(rest.directory)
-    assert [key for key in expected if not torch.equal(expected[key], found[key])] == []
+    rest = broken_off(train, monkeypatch, *streamed, then=["engine.num_workers=1"])
+    assert same_weights(disk.directory, rest.directory)
 
 
 def test_photos_are_found_as_on_the_disk(storage: str, tmp_path: Path) -> None:

@@ -52,45 +52,76 @@ def check(cfg: DictConfig) -> None:
     _check_pair(cfg)
     if is_remote(cfg.data.root):
         _check_storage(cfg)
-    for key in FOLDERS:
-        if is_remote(str(OmegaConf.select(cfg, key) or "")):
-            raise ConfigError(
-                f"{key}={OmegaConf.select(cfg, key)} is an address of storage; give a folder of this machine"
-                f"{', or loader.shards=ADDRESS of shards that lie there' * ('shards' in cfg.loader)}"
-            )
     if "bands" in cfg.data:
         _check_bands(cfg.data.bands)
-    _check_engine(cfg)
-    if cfg.model.weights == "imagenet" and cfg.model.get("stem") == "cifar":
-        raise ConfigError(
-            "model.weights=imagenet does not fit model.stem=cifar: the published weights have the ImageNet stem; "
-            "set model.stem=imagenet or model.weights=null"
-        )
-    mixed, clip = str(cfg.trainer.precision).endswith("-mixed"), cfg.trainer.get("gradient_clip_val")
-    if cfg.model.fused and mixed and clip:
-        raise ConfigError(
-            f"model.fused=true does not fit trainer.gradient_clip_val={clip} with "
-            f"trainer.precision={cfg.trainer.precision}: Lightning cannot clip what a fused optimizer unscales; "
-            "leave one of the three out"
-        )
-    if cfg.profiler.get("stop_after") and cfg.profiler.repeat == 0:
-        raise ConfigError(
-            "profiler.stop_after=true does not fit profiler.repeat=0, which records until training ends by itself; "
-            "give profiler.repeat=1 or more"
-        )
-    _check_saving(cfg.checkpoint)
+    if told := next((sentence for wrong, sentence in _conflicts(cfg) if wrong), None):
+        raise ConfigError(told)
     if "tune" in cfg:
         _check_budget(cfg.tune)
-    cores = os.cpu_count() or 1
-    for key in ("threads", "loader.threads"):
-        if (OmegaConf.select(cfg, key) or 0) > MOST_THREADS * cores:
-            raise ConfigError(
-                f"{key}={OmegaConf.select(cfg, key)} on {counted(cores, 'core')} would wait for each other; "
-                f"give at most {MOST_THREADS * cores}"
-            )
-    if cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file():
-        raise ConfigError(f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last")
     check_single(cfg, IMAGENET_STRIDE if cfg.data.form == "array" else cfg.data.get("size"))
+
+
+def _conflicts(cfg: DictConfig) -> Iterator[tuple[Any, str]]:
+    """Values that do not fit together, or do not fit this machine: whether they are given, and what is said of them."""
+    model, trainer, saving, cores = cfg.model, cfg.trainer, cfg.checkpoint, os.cpu_count() or 1
+    for key in FOLDERS:
+        folder = OmegaConf.select(cfg, key)
+        instead = ", or loader.shards=ADDRESS of shards that lie there" * ("shards" in cfg.loader)
+        yield (
+            is_remote(str(folder or "")),
+            f"{key}={folder} is an address of storage; give a folder of this machine{instead}",
+        )
+    yield (
+        cfg.engine.num_workers > MOST_WORKERS * cores,
+        f"engine.num_workers={cfg.engine.num_workers} on {counted(cores, 'core')} would take all memory before a batch "
+        f"is loaded; give at most {MOST_WORKERS * cores}; more than one for each core seldom helps",
+    )
+    framing, choices = cfg.data.get("framing") or USUAL_FRAMING, HydraConfig.get().runtime.choices
+    keeps = {f"loader={choices['loader']}": cfg.loader.copies}
+    keeps[f"engine={choices['engine']}"] = choices["engine"] == "resident" and cfg.data.augment
+    for choice, refused in keeps.items():
+        yield (
+            refused and cfg.data.form == "photos" and framing != "resize",
+            f"{choice} keeps one crop of each photo, but data.framing={framing} takes a new one in each epoch; set "
+            "data.framing=resize, or make another choice",
+        )
+    yield (
+        trainer.get("deterministic") and cfg.engine.get("ordered") is False,
+        f"engine.ordered=false does not fit trainer.deterministic={str(trainer.get('deterministic')).lower()}: the "
+        "order of batches then changes from run to run; set engine.ordered=true",
+    )
+    yield (
+        model.weights == "imagenet" and model.get("stem") == "cifar",
+        "model.weights=imagenet does not fit model.stem=cifar: the published weights have the ImageNet stem; set "
+        "model.stem=imagenet or model.weights=null",
+    )
+    clip, mixed = trainer.get("gradient_clip_val"), str(trainer.precision).endswith("-mixed")
+    yield (
+        model.fused and mixed and clip,
+        f"model.fused=true does not fit trainer.gradient_clip_val={clip} with trainer.precision={trainer.precision}: "
+        "Lightning cannot clip what a fused optimizer unscales; leave one of the three out",
+    )
+    yield (
+        cfg.profiler.get("stop_after") and cfg.profiler.repeat == 0,
+        "profiler.stop_after=true does not fit profiler.repeat=0, which records until training ends by itself; give "
+        "profiler.repeat=1 or more",
+    )
+    yield (
+        saving.every_n_steps is not None and saving.save in ("weights", "none"),
+        f"checkpoint.every_n_steps={saving.every_n_steps} does not fit checkpoint.save={saving.save}, which writes no "
+        "last.ckpt; give checkpoint.save=resume, or leave one of them out",
+    )
+    for key in ("threads", "loader.threads"):
+        threads = OmegaConf.select(cfg, key) or 0
+        yield (
+            threads > MOST_THREADS * cores,
+            f"{key}={threads} on {counted(cores, 'core')} would wait for each other; give at most "
+            f"{MOST_THREADS * cores}",
+        )
+    yield (
+        cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file(),
+        f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last",
+    )
 
 
 def check_single(cfg: DictConfig, size: int | None) -> None:
@@ -190,38 +221,6 @@ def last_checkpoint(run_dir: Path, outputs: Path) -> Path:
     return own if own.is_file() else found[-1]
 
 
-def _check_engine(cfg: DictConfig) -> None:
-    """The engine must keep the run's promises, and fit the machine."""
-    most = MOST_WORKERS * (os.cpu_count() or 1)
-    if cfg.engine.num_workers > most:
-        raise ConfigError(
-            f"engine.num_workers={cfg.engine.num_workers} on {counted(os.cpu_count() or 1, 'core')} would take all "
-            f"memory before a batch is loaded; give at most {most}; more than one for each core seldom helps"
-        )
-    if cfg.data.form == "photos":
-        _check_framing(cfg)
-    if cfg.trainer.get("deterministic") and cfg.engine.get("ordered") is False:
-        raise ConfigError(
-            f"engine.ordered=false does not fit trainer.deterministic={str(cfg.trainer.deterministic).lower()}: "
-            "the order of batches then changes from run to run; set engine.ordered=true"
-        )
-
-
-def _check_framing(cfg: DictConfig) -> None:
-    """A loader or engine that keeps a photo's pixels needs the same framing in each epoch."""
-    framing, choices = cfg.data.framing or USUAL_FRAMING, HydraConfig.get().runtime.choices
-    if framing == "resize":
-        return
-    keeps = {f"loader={choices['loader']}": cfg.loader.copies}
-    keeps[f"engine={choices['engine']}"] = choices["engine"] == "resident" and cfg.data.augment
-    for choice, refused in keeps.items():
-        if refused:
-            raise ConfigError(
-                f"{choice} keeps one crop of each photo, but data.framing={framing} takes a new one in each "
-                "epoch; set data.framing=resize, or make another choice"
-            )
-
-
 def _knobs(cfg: DictConfig) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
     """Each key that has bounds: its full name, its value and its rules."""
     nodes = {"": cfg} | {f"{name!s}.": node for name, node in cfg.items() if isinstance(node, DictConfig)}
@@ -288,14 +287,6 @@ def _check_bands(bands: Any) -> None:
         raise ConfigError(
             f"data.bands={bands} is not a choice of bands; "
             "give rgb, all, or a list of different indices from 0 in file order, such as data.bands=[3,2,1]"
-        )
-
-
-def _check_saving(keys: DictConfig) -> None:
-    if keys.every_n_steps is not None and keys.save in ("weights", "none"):
-        raise ConfigError(
-            f"checkpoint.every_n_steps={keys.every_n_steps} does not fit checkpoint.save={keys.save}, which writes no "
-            "last.ckpt; give checkpoint.save=resume, or leave one of them out"
         )
 
 

@@ -17,8 +17,7 @@ from strobe.app.engines.base import BatchLoader, Engine
 from strobe.app.engines.sampler import EndlessBatches, EpochSampler, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData, Loader
 from strobe.app.loaders.buffer_pool import BufferPool
-from strobe.app.loaders.packing import MappedImages
-from strobe.app.loaders.shards import MappedShards, StreamedShards
+from strobe.app.loaders.packed import PackedData
 from strobe.app.loaders.sources import FileSource
 from strobe.app.storage.address import is_remote
 from strobe.app.storage.folder import Objects, RemoteFolder, remote_folder
@@ -118,9 +117,8 @@ class ImageData(LightningDataModule, ABC):
 
     def training_files(self, most: int) -> list[str]:
         """Files that training reads, evenly chosen, at most this many; none if images are in memory."""
-        pack = getattr(self.datasets["train"], "images", None)
-        if isinstance(pack, MappedImages | MappedShards | StreamedShards):
-            return pack.paths
+        if isinstance(packed := self.datasets["train"], PackedData):
+            return packed.images.paths
         source = self.found["train"]
         if not isinstance(source, FileSource) or source.objects is not None:
             return []

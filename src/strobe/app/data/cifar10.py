@@ -1,9 +1,6 @@
 """CIFAR-10: 60,000 colour photos of 32x32 pixels in ten classes (Krizhevsky 2009)."""
 
-import hashlib
 import pickle
-import shutil
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +9,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torchvision import datasets
-from torchvision.datasets.utils import check_integrity, download_url
+from torchvision.datasets.utils import check_integrity
 
+from strobe.app.config.schema import PUBLISHED
 from strobe.app.data.augment import flip, shift
 from strobe.app.data.base import ImageData, stratified_split
+from strobe.app.data.download import provide
 from strobe.app.data.folders import files_in
 from strobe.app.loaders.sources import ArraySource
 from strobe.errors import DataError
-from strobe.process.locks import locked
 
 FOLDER = datasets.CIFAR10.base_folder
-SHA256 = "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"  # of the archive, as Keras publishes it
+_, URL, SIZE = PUBLISHED["cifar10"]
+# Of the archive, as Keras publishes it: torchvision knows an MD5 only, which somebody who replaces it can give it.
+CHECKSUM = "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 SAFE = {
     ("numpy._core.multiarray", "_reconstruct"),
     ("numpy.core.multiarray", "_reconstruct"),
@@ -52,12 +52,8 @@ class CIFAR10(ImageData):
 
     def prepare_data(self) -> None:
         """Download, check and unpack the archive if it is missing and ``data.download`` is set."""
-        if not self.download or self._parent() is not None:
-            return
-        root = self._root()
-        with locked(root / f".{FOLDER}.lock"):
-            if self._parent() is None:
-                _download(root)
+        if self.download:
+            provide(self._root() / FOLDER, URL, CHECKSUM, lambda: self._parent() is not None)
 
     def sources(self) -> dict[str, ArraySource]:
         """Read all images and split them."""
@@ -65,7 +61,7 @@ class CIFAR10(ImageData):
         if root is None:
             raise DataError(
                 f"data.root={self.root} holds no folder {FOLDER}, nor does a folder one level below it; "
-                f"data.download=true downloads it (170 MB, from {datasets.CIFAR10.url}), or train on data=sample"
+                f"data.download=true downloads it ({SIZE}, from {URL}), or train on data=sample"
             )
         folder = root / FOLDER
         files_in(folder, ("",))  # names a pipe, which would be waited for
@@ -109,33 +105,6 @@ class CIFAR10(ImageData):
     def _root(self) -> Path:
         root = Path(self.root)
         return root.parent if root.name == FOLDER else root
-
-
-def _download(root: Path) -> None:
-    """Let torchvision download, check and unpack; the folder appears in ``root`` complete, or nothing does.
-
-    torchvision knows an MD5 only, which somebody who replaces the archive can give it; so it is checked here too.
-    """
-    kind, partial = datasets.CIFAR10, root / f".{FOLDER}.partial"
-    shutil.rmtree(partial, ignore_errors=True)  # left by a crash
-    try:
-        download_url(kind.url, partial, kind.filename, kind.tgz_md5)
-        with (partial / kind.filename).open("rb") as archive:
-            found = hashlib.file_digest(archive, "sha256").hexdigest()
-        if found != SHA256:
-            raise DataError(
-                f"{kind.url} gave an archive with the SHA-256 checksum {found} where {SHA256} is expected; it was "
-                f"deleted, so get {FOLDER} from a source that you trust and unpack it to data.root={root}"
-            )
-        kind(partial, download=True)  # which finds the archive
-        (partial / FOLDER).rename(root / FOLDER)
-    except (OSError, RuntimeError, HTTPException) as error:
-        raise DataError(
-            f"{datasets.CIFAR10.url} could not be downloaded to data.root={root} ({error}); "
-            "check the network, or unpack the archive there by hand"
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _verify(folder: Path) -> None:

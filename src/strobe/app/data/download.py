@@ -6,14 +6,16 @@ import logging
 import lzma
 import shutil
 import stat
+import tarfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path, PureWindowsPath
 from urllib.error import HTTPError
+from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from rich import progress as bars
@@ -21,51 +23,70 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from strobe.errors import DataError
+from strobe.process.locks import locked
 
+DIGESTS = {"md5": "MD5", "sha256": "SHA-256"}
 SILENCE_S = 30.0  # a server that sends nothing for this long counts as gone
 _BLOCK_BYTES = 1 << 20
 _NETWORK_ERRORS = (OSError, HTTPException)
 # RuntimeError: encrypted, or an unknown compression; ValueError: names or offsets that make no sense.
-_ARCHIVE_ERRORS = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError)
+_ARCHIVE_ERRORS = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError),
+)
 
 _log = logging.getLogger(__name__)
 
 
-def fetch(url: str, destination: Path, *, md5: str) -> Path:
+def provide(folder: Path, url: str, checksum: str, there: Callable[[], bool]) -> None:
+    """Download an archive and unpack it to the new ``folder``, unless the set is ``there``; one process at a time.
+
+    Raises as :func:`fetch` and :func:`extract`.
+    """
+    if there():
+        return
+    with locked(folder.with_name(f".{folder.name}.lock")):
+        if not there():
+            archive = fetch(url, folder.with_name(Path(urlsplit(url).path).name), checksum)
+            extract(archive, folder)
+            archive.unlink()
+
+
+def fetch(url: str, destination: Path, checksum: str) -> Path:
     """Download ``url`` to ``destination``, unless it exists, and return ``destination``.
 
     Bytes go to ``<destination>.part``, which a later call resumes; the final name appears only once
-    the MD5 checksum is right. Two processes must not do this at once: hold ``locked``.
+    the checksum (``md5:...`` or ``sha256:...``) is right. Two processes must not do this at once: hold ``locked``.
     Raises a :class:`DataError` if anything goes wrong; the part stays unless its checksum is wrong.
     """
-    md5 = md5.lower()
+    kind, _, right = checksum.partition(":")
     part = destination.with_name(f"{destination.name}.part")
     with _disk_errors(destination):
         if destination.exists():
-            if (found := _md5(destination)) == md5:
+            if (found := _digest(destination, kind)) == right:
                 return destination
             raise DataError(
-                f"{destination} has the MD5 checksum {found} where {md5} is expected; delete it to download it again."
+                f"{destination} has the {DIGESTS[kind]} checksum {found} where {right} is expected; delete it to "
+                "download it again."
             )
         destination.parent.mkdir(parents=True, exist_ok=True)
         _log.info("Downloading %s to %s", url, destination)
-        _download(url, part, destination, md5)
-        if (found := _md5(part)) != md5:
+        _download(url, part, destination, checksum)
+        if (found := _digest(part, kind)) != right:
             part.unlink()
             raise DataError(
-                f"{url} gave a file with the MD5 checksum {found} where {md5} is expected; it was deleted, "
-                "run the same command again to download it afresh."
+                f"{url} gave a file with the {DIGESTS[kind]} checksum {found} where {right} is expected; it was "
+                "deleted, run the same command again to download it afresh."
             )
         part.replace(destination)
     return destination
 
 
-def extract_zip(archive: Path, destination: Path) -> None:
-    """Unpack ``archive`` to the new folder ``destination``, which appears only when complete.
+def extract(archive: Path, destination: Path) -> None:
+    """Unpack ``archive``, a zip file or else a tar file, to the new folder ``destination``.
 
-    A single top-level folder that is named like ``destination`` becomes ``destination`` itself. Any
-    failure, Ctrl-C included, leaves nothing behind; a :class:`DataError` says what went wrong, also when
-    ``destination`` exists, or a member is a link or leads out of the folder.
+    The folder appears only when complete. A single top-level folder that is named like ``destination`` becomes
+    ``destination`` itself. Any failure, Ctrl-C included, leaves nothing behind; a :class:`DataError` says what went
+    wrong, also when ``destination`` exists, or a member is a link or leads out of the folder.
     """
     partial = destination.with_name(f".{destination.name}.partial")
     with _disk_errors(destination):
@@ -73,8 +94,7 @@ def extract_zip(archive: Path, destination: Path) -> None:
             raise DataError(f"{destination} exists already; delete it to unpack {archive} again.")
         shutil.rmtree(partial, ignore_errors=True)  # left by a crash
         try:
-            with zipfile.ZipFile(archive) as opened:
-                _unpack(opened, partial)
+            _unpack(archive, partial)
             inner = partial / destination.name
             only_inner = inner.is_dir() and len(list(partial.iterdir())) == 1
             (inner if only_inner else partial).rename(destination)
@@ -83,20 +103,21 @@ def extract_zip(archive: Path, destination: Path) -> None:
             if isinstance(error, OSError) and error.errno not in {errno.EINVAL, None}:
                 raise
             raise DataError(
-                f"{archive} is damaged or not a usable zip file ({_one_line(error)}); delete it and download it again."
+                f"{archive} is damaged or not a usable archive ({_one_line(error)}); delete it and download it again."
             ) from error
         finally:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def _download(url: str, part: Path, destination: Path, md5: str) -> None:
+def _download(url: str, part: Path, destination: Path, checksum: str) -> None:
     """Complete ``part``, from where it ends if the server can do that."""
     start = part.stat().st_size if part.exists() else 0
     response = _request(url, start, destination)
     if response is None:
-        if _md5(part) != md5:
+        kind, _, right = checksum.partition(":")
+        if _digest(part, kind) != right:
             part.unlink()
-            _download(url, part, destination, md5)
+            _download(url, part, destination, checksum)
         return
     with response:
         if response.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file, whatever was asked for
@@ -156,8 +177,19 @@ def _blocks(response: HTTPResponse, url: str, size: int, total: int | None) -> I
         ) from lost
 
 
-def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:
-    """Extract every member into the new ``folder``, after checking that all of them stay inside it."""
+def _unpack(archive: Path, folder: Path) -> None:
+    """Extract every member into the new ``folder``; nothing if one of them would not stay inside it."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    if archive.suffix == ".zip":
+        with zipfile.ZipFile(archive) as opened:
+            _unzip(opened, folder)
+        return
+    with tarfile.open(archive) as tar:
+        _require_space(folder.parent, sum(member.size for member in tar))
+        tar.extractall(folder, filter="data")
+
+
+def _unzip(archive: zipfile.ZipFile, folder: Path) -> None:
     members = archive.infolist()
     for member in members:
         path = PureWindowsPath(member.filename)  # splits at both slashes and knows drives
@@ -167,7 +199,6 @@ def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:
                 f"{archive.filename} has the unsafe member {member.filename!r}: a link, or a path that may "
                 "lead out of the folder; nothing was extracted, get the archive from a source you trust."
             )
-    folder.parent.mkdir(parents=True, exist_ok=True)
     # Stated sizes bound what is written: zipfile stops there, and the checksum then fails.
     size = sum(member.file_size for member in members)
     _require_space(folder.parent, size)
@@ -196,9 +227,9 @@ def _progress() -> bars.Progress:
     return bars.Progress(text, *columns, console=console, disable=not console.is_terminal)
 
 
-def _md5(path: Path) -> str:
+def _digest(path: Path, kind: str) -> str:
     with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest()
 
 
 def _one_line(reason: object) -> str:

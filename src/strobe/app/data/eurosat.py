@@ -4,16 +4,15 @@ from pathlib import Path
 from typing import Any
 
 from strobe.app.config.schema import PUBLISHED
-from strobe.app.data.download import extract_zip, fetch
+from strobe.app.data.download import provide
 from strobe.app.data.folders import Folder
 from strobe.app.data.synthetic import is_generated
 from strobe.app.data.tiles import GENERATED, Tiles, tile_roots
 from strobe.app.storage.address import is_remote
 from strobe.errors import DataError
-from strobe.process.locks import locked
 
 _, URL, SIZE = PUBLISHED["eurosat"]
-MD5 = "091174add3c8e680a49244acf185b9f0"
+CHECKSUM = "md5:091174add3c8e680a49244acf185b9f0"
 FOLDER = "EuroSAT_MS"
 
 
@@ -27,13 +26,8 @@ class EuroSAT(Tiles):
     def prepare_data(self) -> None:
         """Download and unpack the archive if the tiles are missing and ``data.download`` is set."""
         root = Path(self.root)
-        if not self.download or is_remote(self.root) or tile_roots(root):
-            return
-        with locked(root / f".{FOLDER}.lock"):
-            if not tile_roots(root):
-                archive = fetch(URL, root / f"{FOLDER}.zip", md5=MD5)
-                extract_zip(archive, root / FOLDER)
-                archive.unlink()
+        if self.download and not is_remote(self.root):
+            provide(root / FOLDER, URL, CHECKSUM, lambda: bool(tile_roots(root)))
 
     def folder(self) -> Folder:
         """The folder of the class folders."""

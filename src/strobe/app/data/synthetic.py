@@ -13,11 +13,10 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 from rasterio.io import MemoryFile
 from rasterio.transform import Affine
-from rich.console import Console
-from rich.progress import track
 
 from strobe.app.data.folders import Folder
 from strobe.errors import DataError, disk_errors
+from strobe.present.terminal import shown
 from strobe.process.locks import locked
 
 Floats = NDArray[np.float64]
@@ -203,11 +202,10 @@ def _complete(root: Path, marker: str) -> bool:
 
 
 def _write(root: Path, marker: str, tiles_per_class: int, seed: int) -> None:
-    partial, console = root.with_name(f".{root.name}.partial"), Console(stderr=True)
+    partial = root.with_name(f".{root.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # a crash may have left it
     try:
-        shown = track(CLASSES, "Generating", console=console, transient=True, disable=not console.is_terminal)
-        for label, name in enumerate(shown):
+        for label, name in enumerate(shown(CLASSES, "Generating")):
             (partial / name).mkdir(parents=True)
             for number in range(1, tiles_per_class + 1):
                 rng = np.random.default_rng([seed, label, number])

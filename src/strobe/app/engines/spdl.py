@@ -8,74 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import torch
-
-from strobe.app.engines.base import WholeBatches, read_pinned
-from strobe.app.engines.sampler import Indices, ShardedBatches
-from strobe.app.loaders.base import Batch, LoadedData
+from strobe.app.engines.sampler import Indices
+from strobe.app.engines.threads import ThreadEngine, ThreadLoader
+from strobe.app.loaders.base import Batch
 from strobe.app.loaders.threads import become_worker
-from strobe.callbacks.accelerators import PINNING
 from strobe.errors import DataError
 
 Result = TypeVar("Result")
 POLL = 0.001  # seconds between checks for the end of an epoch
-
-
-class SpdlEngine:
-    """An SPDL pipeline for each epoch. Its items are whole batches, which cost about 0.2 ms each beside their loading.
-
-    Batches are passed on without a copy, and decoders that release Python's lock run in parallel.
-    ``pin_memory=None`` pins when the batches go to a GPU. Unless ``ordered``, batches come as soon as they are ready.
-    Raises a :class:`DataError` if SPDL is not installed.
-    """
-
-    def __init__(self, *, num_workers: int, prefetch_factor: int, pin_memory: bool | None, ordered: bool) -> None:
-        try:
-            import spdl.pipeline  # noqa: F401
-        except ImportError as error:
-            raise DataError(f"engine=spdl cannot be used ({error}); install SPDL with: pip install '.[spdl]'") from None
-        self.num_workers = num_workers
-        self.prefetch_factor = prefetch_factor
-        self.pin_memory = pin_memory
-        self.ordered = ordered
-
-    def loader(
-        self, dataset: LoadedData, batches: ShardedBatches, *, seed: int, device: torch.device
-    ) -> "ThreadLoader":
-        """Batches of ``dataset``; ``seed`` is not used: threads would draw from training's random numbers."""
-        pinned = device.type in PINNING and self.pin_memory is not False
-        read_pinned(dataset, pinned)
-        return ThreadLoader(self, WholeBatches(dataset), batches, pinned)
-
-
-class ThreadLoader:
-    """Batches made by the engine's threads, or by the training thread if there are none."""
-
-    def __init__(self, engine: Any, dataset: WholeBatches, batch_sampler: ShardedBatches, pinned: bool) -> None:
-        self.dataset = dataset
-        self.batch_sampler = batch_sampler
-        self.num_workers = engine.num_workers
-        self.prefetch_factor: int | None = engine.prefetch_factor if self.num_workers else None
-        self.ordered = getattr(engine, "ordered", True)
-        self.pinned = pinned
-
-    def __len__(self) -> int:
-        return len(self.batch_sampler)
-
-    def __iter__(self) -> Generator[Batch, None, None]:
-        if not self.num_workers:
-            yield from map(self.batch, self.batch_sampler)
-            return
-        epoch = Epoch(self)
-        try:
-            yield from epoch
-        finally:
-            epoch.stop()
-
-    def batch(self, indices: Indices) -> Batch:
-        """One batch."""
-        pixels, labels = self.dataset.__getitems__(indices)
-        return (pixels.pin_memory(), labels.pin_memory()) if self.pinned else (pixels, labels)
 
 
 @dataclass
@@ -106,7 +46,7 @@ class Epoch:
     more batches are made, and those under way are taken: SPDL then stops at once, not up to 0.1 s later.
     """
 
-    def __init__(self, loader: ThreadLoader) -> None:
+    def __init__(self, loader: "SpdlLoader") -> None:
         from spdl.pipeline import AsyncQueue, PipelineBuilder
 
         workers = loader.num_workers
@@ -116,7 +56,7 @@ class Epoch:
         self._stopping = threading.Event()  # no more batches are made
         self._over = threading.Event()  # all results were taken
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="loader", initializer=become_worker)
-        order = "input" if loader.ordered else "completion"
+        order = "input" if loader.engine.ordered else "completion"
         ready = max(1, ((loader.prefetch_factor or 1) - 1) * workers)
         builder: Any = PipelineBuilder()
         self._pipeline = (
@@ -179,3 +119,35 @@ class Epoch:
         if self._stopping.is_set():
             return _UNMADE
         return _attempt(lambda: self._loader.batch(task))
+
+
+class SpdlLoader(ThreadLoader):
+    """Batches of a pipeline for each epoch."""
+
+    engine: "SpdlEngine"
+
+    def beside(self) -> Generator[Batch, None, None]:
+        """An epoch's batches."""
+        epoch = Epoch(self)
+        try:
+            yield from epoch
+        finally:
+            epoch.stop()
+
+
+class SpdlEngine(ThreadEngine):
+    """An SPDL pipeline for each epoch. Its items are whole batches, which cost about 0.2 ms each beside their loading.
+
+    Batches are passed on without a copy, and decoders that release Python's lock run in parallel. Unless ``ordered``,
+    batches come as soon as they are ready. Raises a :class:`DataError` if SPDL is not installed.
+    """
+
+    loads = SpdlLoader
+
+    def __init__(self, *, ordered: bool, **common: Any) -> None:
+        try:
+            import spdl.pipeline  # noqa: F401
+        except ImportError as error:
+            raise DataError(f"engine=spdl cannot be used ({error}); install SPDL with: pip install '.[spdl]'") from None
+        super().__init__(**common)
+        self.ordered = ordered

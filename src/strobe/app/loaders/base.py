@@ -2,10 +2,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
@@ -16,6 +18,7 @@ from strobe.callbacks.spans import span
 from strobe.errors import DataError
 
 Source = TypeVar("Source")
+Pixels = TypeVar("Pixels")
 Batch = tuple[Tensor, Tensor]
 """Pixels (N, C, H, W) and labels (N,) int64."""
 
@@ -84,20 +87,22 @@ class BatchData(LoadedData, ABC):
         return batch
 
 
-class FileLoader(Loader[Source]):
+class FileLoader(Loader[Source], Generic[Source, Pixels]):
     """A backend that reads one file at a time."""
 
     kind: str  # of file, for messages
 
-    @abstractmethod
-    def read(self, path: str, *args: Any, **kwargs: Any) -> Any:
+    def read(self, path: str, *how: Any) -> Pixels:
         """Pixels of one file; any exception means that it cannot be read."""
+        with span("read", 1):
+            content = Path(path).read_bytes()
+        return self.of_bytes(path, content, *how)
 
-    def of_bytes(self, path: str, content: bytes, *how: Any) -> Any:
+    def of_bytes(self, path: str, content: bytes, *how: Any) -> Pixels:
         """Pixels of a file's content; only of a loader that also reads from storage (``objects: true`` in its YAML)."""
         raise NotImplementedError
 
-    def pixels(self, path: str, *how: Any, content: bytes | None = None) -> Any:
+    def pixels(self, path: str, *how: Any, content: bytes | None = None) -> Pixels:
         """As :meth:`read` or, of what storage gave, :meth:`of_bytes`; a :class:`DataError` names an unreadable file."""
         try:
             return self.read(path, *how) if content is None else self.of_bytes(path, content, *how)
@@ -107,7 +112,7 @@ class FileLoader(Loader[Source]):
             raise unreadable(path, self.kind, error) from error
 
 
-class TileLoader(FileLoader[TileSource]):
+class TileLoader(FileLoader[TileSource, NDArray[np.uint16]]):
     """A backend whose ``read(path, source)`` gives the pixels (len(source.bands), H, W) uint16 of a tile."""
 
     kind = "tile"

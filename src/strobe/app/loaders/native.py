@@ -1,8 +1,8 @@
 """Tiles and crops of photos by the project's own C++ operators, a whole batch in one call."""
 
 import logging
-from collections.abc import Callable, Sequence
-from functools import partial
+from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,18 +10,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strobe.app.loaders.base import Batch, BatchData, LoadedData, Loader
+from strobe.app.loaders.base import Batch, BatchData, FileLoader, LoadedData, Loader
 from strobe.app.loaders.buffer_pool import shared_zeros
-from strobe.app.loaders.crop_policy import Boxes
 from strobe.app.loaders.photos import framed
 from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import MOST_PIXELS, PhotoSource, TileSource
 from strobe.app.loaders.threads import threads
 from strobe.app.loaders.tifffile import TifffileLoader
-from strobe.app.native import photos as native_photos
-from strobe.app.native import tiles as native_tiles
+from strobe.app.native import photos, tiles
 from strobe.app.native.build import load
-from strobe.app.storage.objects import Contents, part
+from strobe.app.native.files import Files
+from strobe.app.storage.objects import part
 from strobe.callbacks.spans import span
 
 _log = logging.getLogger(__name__)
@@ -55,107 +54,112 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
         """A data set of whole batches; without a compiler, raises a :class:`DataError` that says what to install."""
         return NativePhotos(self, source) if isinstance(source, PhotoSource) else NativeTiles(self, source)
 
-    def by_another(self, path: str, read: Callable[[str], Any], remedy: str) -> Any:
-        """Read a file that the operators cannot read with another loader; warns once per run."""
-        pixels = read(path)
+    def warn(self, path: str, remedy: str) -> None:
+        """Say once in a run that another loader reads a file, and what to do about it."""
         if not self._warned:
             self._warned.fill_(True)
             _log.warning("%s and possibly others %s", path, remedy)
-        return pixels
 
 
-class NativeTiles(BatchData):
-    """Tiles, read on request; tifffile reads the forms that the operator does not."""
+class NativeData(BatchData):
+    """Files, read on request, a whole batch in one call; another loader reads those that the operator does not."""
 
     loader: NativeLoader
+    others: FileLoader[Any, Any]
+    remedy: str
+    shape: tuple[int, ...]  # of an image
+    dtype: torch.dtype
+
+    @abstractmethod
+    def fill(self, pixels: Tensor, places: Tensor, epoch: int, files: Files, threads: int) -> Tensor:
+        """Fill ``pixels`` with the images at these places (N,) of the split; which of them failed (N,)."""
+
+    @abstractmethod
+    def how(self, file: int, epoch: int) -> tuple[Any, ...]:
+        """What the other loader must be told to read file number ``file`` of the set alike."""
+
+    def __getitems__(self, indices: Sequence[int]) -> Batch:
+        """Pixels (N, C, H, W) and labels (N,)."""
+        source, count, epoch = self.source, len(indices), getattr(indices, "epoch", 0)
+        places = torch.tensor(list(indices), dtype=torch.int64)
+        chosen = source.indices[places]
+        pixels = self.buffers.take((count, *self.shape), self.dtype)
+        contents = source.fetch(chosen)
+        with span("read+decode" if contents is None else "decode", count):
+            files = source.files(chosen, contents)
+            unread = self.fill(pixels, places, epoch, files, self.loader.threads or threads())
+        for place in unread.nonzero().flatten().tolist():
+            file = int(chosen[place])
+            path, how = source.paths[file], self.how(file, epoch)
+            pixels[place] = torch.as_tensor(self.others.pixels(path, *how, content=part(contents, place)))
+            self.loader.warn(path, self.remedy)
+        return self.loader.scaled(pixels, source.full_scale, count), source.targets[chosen]
+
+
+class NativeTiles(NativeData):
+    """Tiles; tifffile reads the forms that the operator does not."""
+
     source: TileSource
+    remedy = _OTHER_TILES
+    dtype = torch.uint16
 
     def __init__(self, loader: NativeLoader, source: TileSource) -> None:
         super().__init__(loader, source)
-        load(native_tiles.LIBRARY)
+        load(tiles.LIBRARY)
         self.others = TifffileLoader(scale="device")
+        self.shape = (len(source.bands), *source.shape[1:])
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Pixels (N, bands, H, W) and labels (N,)."""
-        source, count = self.source, len(indices)
-        files = source.indices[list(indices)]
-        pixels = self.buffers.take((count, len(source.bands), *source.shape[1:]), torch.uint16)
-        number = self.loader.threads or threads()
-        contents = source.fetch(files)
-        form: dict[str, Any] = {"bands": source.bands, "shape": source.shape, "threads": number}
-        with span("read+decode" if contents is None else "decode", count):
-            if contents is None:
-                unread = native_tiles.read_tiles(pixels, source.paths, files, **form)
-            else:
-                unread = native_tiles.decode_tiles(pixels, contents.data, contents.ends, **form)
-        for place in unread.nonzero().flatten().tolist():
-            path, content = source.paths[int(files[place])], part(contents, place)
-            pixels[place] = self.loader.by_another(path, partial(self._other, content=content), _OTHER_TILES)
-        return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
+    def fill(self, pixels: Tensor, places: Tensor, epoch: int, files: Files, threads: int) -> Tensor:
+        """By the operator."""
+        source = self.source
+        return tiles.read_tiles(pixels, files, bands=source.bands, shape=source.shape, threads=threads)
 
-    def _other(self, path: str, content: bytes | None) -> Tensor:
-        return torch.from_numpy(self.others.pixels(path, self.source, content=content))
+    def how(self, file: int, epoch: int) -> tuple[Any, ...]:
+        """The bands."""
+        return (self.source,)
 
 
-class NativePhotos(BatchData):
-    """Photos, read on request; Pillow reads those that the operators do not.
+class NativePhotos(NativeData):
+    """Photos; Pillow reads those that the operators do not.
 
     Each photo's size is measured once, in whichever worker process, forked or spawned.
     """
 
-    loader: NativeLoader
     source: PhotoSource
+    remedy = _OTHER_PHOTOS
+    dtype = torch.uint8
 
     def __init__(self, loader: NativeLoader, source: PhotoSource) -> None:
         super().__init__(loader, source)
-        load(native_photos.LIBRARY)
+        load(photos.LIBRARY)
         self.varies = source.framing.varies
         self.others = PilLoader(scale="device")
+        self.shape = (3, source.framing.size, source.framing.size)
         # Height and width; 0: unknown; -1: not for the operators. In memory that all workers share.
         self.sizes = shared_zeros((len(source), 2), torch.int32)
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Pixels (N, 3, size, size) uint8 and labels (N,)."""
-        source, size, count = self.source, self.source.framing.size, len(indices)
-        places = torch.tensor(list(indices))
-        files = source.indices[places]
-        epoch = getattr(indices, "epoch", 0)
-        pixels = self.buffers.take((count, 3, size, size), torch.uint8)
-        number = self.loader.threads or threads()
-        contents = source.fetch(files)
-        how: dict[str, Any] = {"scaled": self.loader.dct_scaling, "threads": number}
-        with span("read+decode" if contents is None else "decode", count):
-            boxes = torch.from_numpy(self._boxes(places.numpy(), files, epoch, number, contents))
-            if contents is None:
-                unread = native_photos.read_photos(pixels, source.paths, files, boxes, **how)
-            else:
-                unread = native_photos.decode_photos(pixels, contents.data, contents.ends, boxes, **how)
-        for place in unread.nonzero().flatten().tolist():
-            pixels[place] = self._other(int(files[place]), epoch, part(contents, place))
-        return self.loader.scaled(pixels, source.full_scale, count), source.targets[files]
-
-    def _boxes(
-        self, places: NDArray[np.int64], files: Tensor, epoch: int, number: int, contents: Contents | None
-    ) -> Boxes:
-        """The box (N, 4) of each photo; an impossible one for photos that Pillow reads."""
-        known = self.sizes.numpy()
-        sizes = known[places].astype(np.int64)
+    def fill(self, pixels: Tensor, places: Tensor, epoch: int, files: Files, threads: int) -> Tensor:
+        """By the operators; a photo whose size is not known gets an impossible box, and is left to Pillow."""
+        known, at = self.sizes.numpy(), places.numpy()
+        sizes = known[at].astype(np.int64)
         unknown = (sizes == 0).any(axis=1)  # any: another process may have written a height but not yet the width
         if unknown.any():
-            if contents is None:
-                found = native_photos.measure_photos(self.source.paths, files[unknown], threads=number).numpy()
-            else:
-                found = native_photos.measure_contents(contents.data, contents.ends, threads=number).numpy()[unknown]
+            found = _measured(files, torch.from_numpy(unknown), threads)
             fits = (found > 0) & (found.prod(axis=1, keepdims=True) <= MOST_PIXELS)  # to others Pillow says why not
-            sizes[unknown] = known[places[unknown]] = np.where(fits, found, -1)
+            sizes[unknown] = known[at[unknown]] = np.where(fits, found, -1)
         sizes = np.maximum(sizes, 0)
-        boxes = self.source.framing.boxes(sizes, files.numpy(), epoch)
+        boxes = self.source.framing.boxes(sizes, self.source.indices[places].numpy(), epoch)
         boxes[sizes[:, 0] == 0] = 0
-        return boxes
+        scaled = self.loader.dct_scaling
+        return photos.read_photos(pixels, files, torch.from_numpy(boxes), scaled=scaled, threads=threads)
 
-    def _other(self, photo: int, epoch: int, content: bytes | None) -> Any:
-        frame, size = framed(self.source, photo, epoch), self.source.framing.size
-        path = self.source.paths[photo]
-        return self.loader.by_another(
-            path, lambda path: self.others.pixels(path, frame, size, content=content), _OTHER_PHOTOS
-        )
+    def how(self, file: int, epoch: int) -> tuple[Any, ...]:
+        """The same box and size."""
+        return framed(self.source, file, epoch), self.source.framing.size
+
+
+def _measured(files: Files, wanted: Tensor, threads: int) -> NDArray[np.int64]:
+    """Height and width of the ``wanted`` photos (N,)."""
+    if files.chosen is not None:
+        return photos.measure_photos(files._replace(chosen=files.chosen[wanted]), threads=threads).numpy()
+    return photos.measure_photos(files, threads=threads)[wanted].numpy()

@@ -9,15 +9,13 @@ import numpy as np
 import torch
 
 from strobe.app.loaders.base import Batch, BatchData, Loader
-from strobe.app.loaders.packing import Contents, Layout, MappedImages, MappedPlanes, packed
+from strobe.app.loaders.packing import Contents, Images, Layout, MappedImages, Planes, packed
 from strobe.app.loaders.pil import PilLoader
-from strobe.app.loaders.shards import MappedShards, ShardedPlanes, StreamedShards, open_shards
+from strobe.app.loaders.shards import StreamedShards, open_shards
 from strobe.app.loaders.sources import PathTable, PhotoSource, TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.callbacks.spans import span
 from strobe.errors import ConfigError
-
-Images = MappedImages | MappedShards | StreamedShards
 
 
 class PackedLoader(Loader[TileSource | PhotoSource]):
@@ -67,16 +65,11 @@ class PackedData(BatchData):
     """Images of a pack, in the order of a split."""
 
     def __init__(
-        self,
-        loader: PackedLoader,
-        source: TileSource | PhotoSource,
-        images: Images,
-        bands: Sequence[int],
+        self, loader: PackedLoader, source: TileSource | PhotoSource, images: Images, bands: Sequence[int]
     ) -> None:
         super().__init__(loader, replace(source, paths=PathTable(()), objects=None))  # a worker need not get these
         self.images = images
-        kind: Any = MappedPlanes if isinstance(images, MappedImages) else ShardedPlanes
-        self.planes = kind(images, [images.layout.bands.index(band) for band in bands])
+        self.planes = Planes(images, [images.layout.bands.index(band) for band in bands])
 
     @property
     def fetches(self) -> bool:

@@ -13,22 +13,21 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from rich.console import Console
 from rich.filesize import decimal
-from rich.progress import track
 from torch import Tensor
 
 from strobe.app.loaders.base import unreadable
 from strobe.app.loaders.threads import DISK_THREADS, threads
 from strobe.app.storage.folder import Objects
 from strobe.errors import DataError, disk_errors
-from strobe.present.terminal import clock
+from strobe.present.terminal import clock, shown
 from strobe.process.locks import locked
+from strobe.records.files import whole
 
 _log = logging.getLogger(__name__)
 
@@ -53,10 +52,20 @@ class Layout:
     shape: tuple[int, int, int]  # planes, height, width
     bands: tuple[int, ...]  # the file's band in each plane
 
+    @classmethod
+    def of_json(cls, told: dict[str, Any]) -> "Layout":
+        """As it was written; raises a KeyError or a TypeError for anything else."""
+        return cls(**told | {key: tuple(told[key]) for key in ("shape", "bands")})
+
     @property
     def image_bytes(self) -> int:
         """Bytes of one image."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+    @property
+    def plane_bytes(self) -> int:
+        """Bytes of one of its planes."""
+        return self.image_bytes // self.shape[0]
 
     @property
     def tensor_dtype(self) -> torch.dtype:
@@ -186,9 +195,7 @@ def _current(folder: Path, layout: Layout, sources: Sources, verify: bool) -> Ma
     """The manifest of the pack in ``folder``; raises a StaleError unless it holds these sources in this layout."""
     try:
         found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        written: dict[str, Any] = found["layout"]
-        lists = {key: tuple(written[key]) for key in ("shape", "bands")}
-        there = Layout(**written | lists)
+        there = Layout.of_json(found["layout"])
         manifest = Manifest(found["version"], there, Sources(**found["sources"]), found["checksum"])
         changed = manifest.sources.difference(sources)
         agrees = manifest.version == VERSION and there.agrees(layout)
@@ -221,22 +228,14 @@ def _pack(folder: Path, contents: Contents, sources: Sources, reason: str) -> Ma
     partial.unlink(missing_ok=True)  # a crash may have left it
     folder.mkdir(exist_ok=True)
     try:
-        free = shutil.disk_usage(folder).free
-        if free < size + SPARE:
-            raise DataError(
-                f"The pack needs {decimal(size + SPARE)} in loader.directory={folder.parent}, but {decimal(free)} are "
-                "free there; free the space, or set another loader.directory"
-            )
+        require_room(folder.parent, size, "The pack needs", "or set another loader.directory")
         told = f"{decimal(size)}, about {clock(sources.count / PACE[layout.kind])}"
         _log.info("Packing %d %ss (%s) into %s: %s", sources.count, layout.kind, told, folder, reason)
         start = time.perf_counter()
         manifest = Manifest(VERSION, layout, sources, _write(partial, contents, size))
         partial.replace(folder / manifest.pixels)
-        with (folder / f"{MANIFEST}.partial").open("w", encoding="utf-8") as file:
-            json.dump(asdict(manifest), file, indent=1)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(file.name).replace(folder / MANIFEST)
+        with whole(folder / MANIFEST) as written:
+            written.write_text(json.dumps(asdict(manifest), indent=1), encoding="utf-8")
         _log.info("Packed %d %ss/s", sources.count / (time.perf_counter() - start), layout.kind)
         for old in folder.iterdir():
             if old.name not in (MANIFEST, manifest.pixels):
@@ -248,16 +247,22 @@ def _pack(folder: Path, contents: Contents, sources: Sources, reason: str) -> Ma
     return manifest
 
 
+def require_room(directory: Path, size: int, needs: str, remedy: str) -> None:
+    """Raise a :class:`DataError` unless so many bytes are free in ``loader.directory``, and some to spare."""
+    if (free := shutil.disk_usage(directory).free) < size + SPARE:
+        raise DataError(
+            f"{needs} {decimal(size + SPARE)} in loader.directory={directory}, but {decimal(free)} are free there; "
+            f"free the space, {remedy}"
+        )
+
+
 def _write(partial: Path, contents: Contents, size: int) -> str:
     """Write all pixels, and return their checksum."""
     paths, layout, checksum = contents.paths, contents.layout, _new_checksum()
-    console = Console(stderr=True)
     chunks = range(0, len(paths), _CHUNK)
     with partial.open("wb") as file, ThreadPoolExecutor(threads()) as pool:
-        os.posix_fallocate(
-            file.fileno(), 0, size
-        )  # a full disk fails now; later it could kill a process that maps the file
-        for start in track(chunks, "Packing", console=console, transient=True, disable=not console.is_terminal):
+        os.posix_fallocate(file.fileno(), 0, size)  # a full disk fails now; later it could kill who maps the file
+        for start in shown(chunks, "Packing"):
             for image in pool.map(contents.read, paths[start : start + _CHUNK]):
                 pixels = np.ascontiguousarray(image, dtype=layout.dtype)
                 assert pixels.shape == layout.shape
@@ -268,26 +273,30 @@ def _write(partial: Path, contents: Contents, size: int) -> str:
     return checksum.hexdigest()
 
 
-class MappedImages:
-    """Images of one shape in a file, mapped read-only, so that all processes of a machine share one copy.
+def mapped(path: Path, shape: tuple[int, int], *, start: int = 0, remedy: str) -> Tensor:
+    """Rows of a file, mapped read-only, so that all processes of a machine share one copy, as uint8.
 
-    A copy in another process maps the file again. Torch's own mapping is private and writable, which Linux refuses
-    beyond its memory.
+    Torch's own mapping is private and writable, which Linux refuses beyond its memory. Raises a :class:`DataError` if
+    the file is missing or too short.
     """
+    try:
+        found = np.memmap(path, np.uint8, mode="r", offset=start, shape=shape)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path} cannot be mapped ({error}); {remedy}") from error
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
+        return torch.from_numpy(found)
+
+
+class MappedImages:
+    """Images of one shape in a file; a copy in another process maps the file again."""
 
     def __init__(self, path: Path, layout: Layout, count: int) -> None:
-        """Map ``count`` images; raises a :class:`DataError` if the file is missing or too short."""
         self.path = path
         self.layout = layout
-        self.count = count
-        self.dtype = layout.tensor_dtype
-        try:
-            mapped = np.memmap(path, np.uint8, mode="r", shape=(count, layout.image_bytes))
-        except (OSError, ValueError) as error:
-            raise DataError(f"The pack {path} cannot be mapped ({error}); start again to rebuild it") from error
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
-            self.rows = torch.from_numpy(mapped)  # (count, bytes of an image) uint8
+        shape = count, layout.image_bytes
+        self.rows = mapped(path, shape, remedy="start again to rebuild the pack")  # (count, bytes of an image)
+        self._pieces: dict[tuple[int, ...], tuple[Tensor, Tensor | None]] = {}
 
     @property
     def paths(self) -> list[str]:
@@ -295,30 +304,51 @@ class MappedImages:
         return [str(self.path)]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MappedImages, (self.path, self.layout, self.count)
+        return MappedImages, (self.path, self.layout, len(self.rows))
+
+    def gather(self, chosen: Tensor, planes: tuple[int, ...], out: Tensor) -> None:
+        """Copy ``planes`` of images ``chosen`` (N,) int64 to ``out`` (N, bytes of all these planes) uint8."""
+        if planes not in self._pieces:
+            self._pieces[planes] = self._cut(planes)
+        rows, places = self._pieces[planes]
+        if places is not None:
+            chosen = (chosen[:, None] * self.layout.shape[0] + places).view(-1)
+            out = out.view(len(chosen), -1)
+        torch.index_select(rows, 0, chosen, out=out)
+
+    def _cut(self, planes: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
+        """The rows that hold these planes: those of an image side by side or, with their places in it, one by one."""
+        first, count, length = planes[0], len(planes), self.layout.plane_bytes
+        if planes == tuple(range(first, first + count)):
+            return self.rows[:, first * length : (first + count) * length], None
+        return self.rows.view(-1, length), torch.tensor(planes)
 
 
-class MappedPlanes:
-    """Some planes of mapped images, in any order."""
+class Images(Protocol):
+    """Images of one layout, in one file or in many, on the disk or in storage."""
 
-    def __init__(self, images: MappedImages, planes: Sequence[int]) -> None:
+    @property
+    def layout(self) -> Layout:
+        """Of each image."""
+
+    @property
+    def paths(self) -> list[str]:
+        """Their files on this machine."""
+
+    def gather(self, chosen: Tensor, planes: tuple[int, ...], out: Tensor) -> None:
+        """As :meth:`MappedImages.gather`."""
+
+
+class Planes:
+    """Some planes of images, in any order."""
+
+    def __init__(self, images: Images, planes: Sequence[int]) -> None:
+        layout = images.layout
         self.images = images
         self.planes = tuple(planes)
-        self.shape = (len(planes), *images.layout.shape[1:])  # of one image
-        self.dtype = images.dtype
-        first, count, length = planes[0], len(planes), images.layout.image_bytes // images.layout.shape[0]
-        if self.planes == tuple(range(first, first + count)):  # side by side: one piece an image
-            self._pieces = images.rows[:, first * length : (first + count) * length]
-            self._offsets = None
-        else:
-            self._pieces = images.rows.view(-1, length)
-            self._offsets = torch.tensor(planes)
+        self.shape = (len(planes), *layout.shape[1:])  # of one image
+        self.dtype = layout.tensor_dtype
 
     def gather(self, chosen: Tensor, out: Tensor) -> None:
         """Copy images ``chosen`` (N,) int64 to ``out`` (N, C, H, W), contiguous, on torch's threads."""
-        if self._offsets is not None:
-            chosen = (chosen[:, None] * self.images.layout.shape[0] + self._offsets).view(-1)
-        torch.index_select(self._pieces, 0, chosen, out=out.view(torch.uint8).view(len(chosen), -1))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return MappedPlanes, (self.images, self.planes)
+        self.images.gather(chosen, self.planes, out.view(torch.uint8).view(len(chosen), -1))

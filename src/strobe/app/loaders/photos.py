@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from io import BytesIO
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -22,7 +21,7 @@ Frame = Callable[[int, int], Box]
 """The box of a photo of this height and width."""
 
 
-class PhotoLoader(FileLoader[PhotoSource]):
+class PhotoLoader(FileLoader[PhotoSource, Tensor]):
     """A backend that decodes one photo at a time; Pillow decodes what it cannot."""
 
     kind = "photo"
@@ -34,12 +33,6 @@ class PhotoLoader(FileLoader[PhotoSource]):
     def dataset(self, source: PhotoSource) -> "PhotoData":
         """A data set of whole batches, because a photo's crop depends on the batch's epoch."""
         return PhotoData(self, source)
-
-    def read(self, path: str, frame: Frame, size: int) -> Tensor:
-        """Colours (3, size, size) uint8 of one file."""
-        with span("read", 1):
-            content = Path(path).read_bytes()
-        return self.of_bytes(path, content, frame, size)
 
     def of_bytes(self, path: str, content: bytes, frame: Frame, size: int) -> Tensor:
         """Colours (3, size, size) uint8 of a file's content."""

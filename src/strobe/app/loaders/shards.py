@@ -8,10 +8,8 @@ there, a request for each image.
 import json
 import logging
 import os
-import shutil
 import struct
 import tempfile
-import warnings
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -20,17 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-from rich.console import Console
-from rich.filesize import decimal
-from rich.progress import track
 from torch import Tensor
 
-from strobe.app.loaders.packing import SPARE, Contents, Layout, common_folder, digest
+from strobe.app.loaders.packing import Contents, Images, Layout, common_folder, digest, mapped, require_room
 from strobe.app.loaders.threads import threads
 from strobe.app.storage.address import is_remote
 from strobe.app.storage.objects import Storage
 from strobe.errors import DataError, disk_errors
+from strobe.present.terminal import shown
 from strobe.records.files import whole
 
 log = logging.getLogger(__name__)
@@ -117,14 +112,14 @@ def write_shards(out: str, contents: Contents, labels: Tensor, *, endpoint: str 
     shards = Shards(
         layout, count, each, names_of(contents.paths), [f"chunk-{state}-{number:05d}.bin" for number in range(total)]
     )
-    place, console = Place(out, {"endpoint": endpoint}), Console(stderr=True)
+    place = Place(out, {"endpoint": endpoint})
     remedy = "make room, or give another place; the same command goes on with the shards that are missing"
     with disk_errors(lambda why: f"--shards {out} cannot be written ({why}); {remedy}"):
         there = place.sizes()
         left = [number for number in range(total) if there.get(shards.files[number]) != shards.bytes(number)]
         log.info("%d of %d shards are to be written to %s", len(left), total, out)
         with ThreadPoolExecutor(threads()) as pool:
-            for number in track(left, "Shards", console=console, transient=True, disable=not console.is_terminal):
+            for number in shown(left, "Shards"):
                 first = number * each
                 images = range(first, first + shards.images(number))
                 pixels = pool.map(contents.read, [contents.paths[image] for image in images])
@@ -160,9 +155,7 @@ def _index(shards: Shards) -> dict[str, Any]:
     return {"chunks": chunks, "config": config | {"compression": None}}
 
 
-def open_shards(
-    where: str, contents: Contents, directory: Path, *, stream: bool = False
-) -> "MappedShards | StreamedShards":
+def open_shards(where: str, contents: Contents, directory: Path, *, stream: bool = False) -> Images:
     """The shards of these files; those in storage are copied to a folder of ``directory`` first, unless ``stream``.
 
     Raises a :class:`DataError` if there are none, they are of other files or another form, or there is no room.
@@ -171,14 +164,11 @@ def open_shards(
     again = "write them with: python -m strobe.pack --shards"
     try:
         told = json.loads(place.read(DESCRIPTION))
-        layout = Layout(**told["layout"] | {key: tuple(told["layout"][key]) for key in ("shape", "bands")})
-        shards = Shards(**told | {"layout": layout})
+        shards = Shards(**told | {"layout": Layout.of_json(told["layout"])})
     except (OSError, ValueError, KeyError, TypeError):
         raise DataError(f"loader.shards={where} holds no {DESCRIPTION}, so no shards; {again} {where}") from None
-    if not contents.layout.agrees(layout) or (shards.count, shards.names) != (
-        len(contents.paths),
-        names_of(contents.paths),
-    ):
+    same = (shards.count, shards.names) == (len(contents.paths), names_of(contents.paths))
+    if not contents.layout.agrees(shards.layout) or not same:
         raise DataError(f"loader.shards={where} holds other images than data.root, or in another form; {again} OTHER")
     if place.storage is None:
         return MappedShards(Path(where), shards)
@@ -206,13 +196,9 @@ def _copied(place: Place, shards: Shards, directory: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         there = here.sizes()
         left = [name for name, size in sizes.items() if there.get(name) != size]
-        needed, free = sum(sizes[name] for name in left) + SPARE, shutil.disk_usage(folder).free
-        if left and free < needed:
-            raise DataError(
-                f"The shards need {decimal(needed)} in loader.directory={directory}, but {decimal(free)} are free "
-                "there; free the space, set another loader.directory, or copy nothing: loader.stream=true"
-            )
         if left:
+            remedy = "set another loader.directory, or copy nothing: loader.stream=true"
+            require_room(directory, sum(sizes[name] for name in left), "The shards need", remedy)
             _require(place, {name: sizes[name] for name in left})
         log.info("Copying %d of %d shards to %s", len(left), len(sizes), folder)
         with ThreadPoolExecutor(COPIERS) as pool:
@@ -221,24 +207,16 @@ def _copied(place: Place, shards: Shards, directory: Path) -> Path:
 
 
 class MappedShards:
-    """Images of one shape in several files, mapped read-only."""
+    """Images of one shape in several files."""
 
     def __init__(self, folder: Path, shards: Shards) -> None:
-        """Map them; raises a :class:`DataError` that names a shard which is missing or too short."""
         self.folder, self.shards, self.layout = folder, shards, shards.layout
-        self.dtype = shards.layout.tensor_dtype
+        remedy = "the same pack command writes it again"
         self.rows: list[Tensor] = []  # (images, bytes of an image) uint8 of each shard
         for number, name in enumerate(shards.files):
             shape = shards.images(number), shards.item
-            try:
-                mapped = np.memmap(folder / name, np.uint8, mode="r", offset=shards.start(number), shape=shape)
-            except (OSError, ValueError) as error:
-                raise DataError(
-                    f"The shard {folder / name} cannot be mapped ({error}); the same pack command writes it again"
-                ) from error
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
-                self.rows.append(torch.from_numpy(mapped)[:, PREFIX:])
+            found = mapped(folder / name, shape, start=shards.start(number), remedy=remedy)
+            self.rows.append(found[:, PREFIX:])
 
     @property
     def paths(self) -> list[str]:
@@ -248,9 +226,10 @@ class MappedShards:
     def __reduce__(self) -> tuple[Any, ...]:
         return MappedShards, (self.folder, self.shards)
 
-    def gather(self, chosen: Tensor, planes: Sequence[int], out: Tensor) -> None:
-        """Copy ``planes`` of images ``chosen`` (N,) int64 to ``out`` (N, planes, bytes of one) uint8."""
-        length, shards = out.shape[-1], chosen // self.shards.each
+    def gather(self, chosen: Tensor, planes: tuple[int, ...], out: Tensor) -> None:
+        """As :meth:`strobe.app.loaders.packing.MappedImages.gather`."""
+        length, shards = self.layout.plane_bytes, chosen // self.shards.each
+        out = out.view(len(chosen), len(planes), length)
         for shard in sorted(set(shards.tolist())):
             here = (shards == shard).nonzero().flatten()
             rows = self.rows[shard]
@@ -276,36 +255,15 @@ class StreamedShards:
         """Of an image."""
         return self.shards.layout
 
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of a pixel."""
-        return self.layout.tensor_dtype
-
-    def gather(self, chosen: Tensor, planes: Sequence[int], out: Tensor) -> None:
+    def gather(self, chosen: Tensor, planes: tuple[int, ...], out: Tensor) -> None:
         """As :meth:`MappedShards.gather`; raises a :class:`DataError` that names what cannot be fetched."""
-        length, shards = out.shape[-1], self.shards
+        length, shards = self.layout.plane_bytes, self.shards
         begins = [place for place, plane in enumerate(planes) if not place or plane != planes[place - 1] + 1]
         runs = list(pairwise([*begins, len(planes)]))
         parts = []
-        for room, image in zip(out.numpy(), chosen.tolist(), strict=True):
+        for room, image in zip(out.view(len(chosen), len(planes), length).numpy(), chosen.tolist(), strict=True):
             shard, place = divmod(image, shards.each)
             start = shards.start(shard) + place * shards.item + PREFIX
             for begin, end in runs:
                 parts.append((shards.files[shard], start + planes[begin] * length, room[begin:end].reshape(-1).data))
         self.storage.fetch_parts(parts)
-
-
-class ShardedPlanes:
-    """Some planes of shards, in any order; as ``strobe.app.loaders.packing.MappedPlanes``."""
-
-    def __init__(self, images: MappedShards | StreamedShards, planes: Sequence[int]) -> None:
-        self.images = images
-        self.planes = tuple(planes)
-        self.shape = (len(planes), *images.layout.shape[1:])  # of one image
-        self.dtype = images.dtype
-        self.length = images.layout.image_bytes // images.layout.shape[0]
-
-    def gather(self, chosen: Tensor, out: Tensor) -> None:
-        """Copy images ``chosen`` (N,) int64 to ``out`` (N, C, H, W), contiguous."""
-        room = out.view(torch.uint8).view(len(chosen), len(self.planes), self.length)
-        self.images.gather(chosen, self.planes, room)

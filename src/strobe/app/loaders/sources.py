@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from strobe.app.loaders.crop_policy import CropPolicy
+from strobe.app.native.files import Files
 from strobe.app.storage.folder import Objects
 from strobe.app.storage.objects import Contents
 from strobe.callbacks.spans import span
@@ -105,6 +106,12 @@ class FileSource(Source):
         numbers = files.numpy()
         with span("fetch", len(numbers)):
             return self.objects.fetch([self.paths[number] for number in numbers.tolist()], numbers, cached=cached)
+
+    def files(self, chosen: Tensor, contents: Contents | None) -> Files:
+        """The same files as the native operators take them, with what :meth:`fetch` gave."""
+        if contents is None:
+            return Files(self.paths.text, self.paths.ends, chosen)
+        return Files(contents.data, contents.ends)
 
     def path(self, index: int) -> str:
         """The file of the split's image ``index``."""

@@ -2,7 +2,6 @@
 
 from io import BytesIO
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,12 +18,6 @@ class TifffileLoader(TileLoader):
 
     Reading the small file whole is a tenth faster than letting tifffile seek in it.
     """
-
-    def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
-        """Pixels (bands, H, W) of one file."""
-        with span("read", 1):
-            content = Path(path).read_bytes()
-        return self.of_bytes(path, content, source)
 
     def of_bytes(self, path: str, content: bytes, source: TileSource) -> NDArray[np.uint16]:
         """Pixels (bands, H, W) of a file's content."""

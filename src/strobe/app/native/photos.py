@@ -1,25 +1,10 @@
 """Crops of JPEG photos, decoded by libjpeg-turbo: only the crop is decoded, on several threads."""
 
-from collections.abc import Sequence
-
 from torch import Tensor
 
 from strobe.app.native.build import Library, operators
+from strobe.app.native.files import Files, statuses
 from strobe.app.native.system import JPEG, PHOTOS
-from strobe.app.native.tiles import Paths, tensors
-
-
-def _crop(data: Tensor, _top: int, _left: int, height: int, width: int) -> Tensor:
-    return data.new_empty((3, height, width))
-
-
-def _sizes(_text: Tensor, _ends: Tensor, files: Tensor, _threads: int) -> Tensor:
-    return files.new_empty((*files.shape, 2))
-
-
-def _statuses(out: Tensor, *_: object) -> Tensor:
-    return out.new_empty(out.shape[:1])
-
 
 LIBRARY = Library(
     "photos",
@@ -29,12 +14,12 @@ LIBRARY = Library(
     packages=PHOTOS,
     serves="loader=native for photos",
     fakes=(
-        ("strobe::decode_crop_jpeg", _crop),
-        ("strobe::decode_crop_jpegs", _statuses),
-        ("strobe::decode_photos", _statuses),
-        ("strobe::measure_contents", lambda _data, ends, _threads: ends.new_empty((*ends.shape, 2))),
-        ("strobe::measure_photos", _sizes),
-        ("strobe::read_photos", _statuses),
+        ("strobe::decode_crop_jpeg", lambda data, _top, _left, height, width: data.new_empty((3, height, width))),
+        (
+            "strobe::measure_photos",
+            lambda _, ends, files, _t: ends.new_empty((len(ends if files is None else files), 2)),
+        ),
+        ("strobe::read_photos", statuses),
     ),
 )
 
@@ -60,34 +45,16 @@ def decode_crop_jpeg(data: Tensor, top: int, left: int, height: int, width: int)
     return box
 
 
-def decode_crop_jpegs(out: Tensor, data: Sequence[Tensor], boxes: Tensor, *, scaled: bool, threads: int) -> Tensor:
-    """As :func:`read_photos`, of encoded photos in memory, (B,) uint8 each."""
-    status: Tensor = operators(LIBRARY).decode_crop_jpegs(out, list(data), boxes, scaled, threads)
-    return status
-
-
-def measure_photos(paths: Paths, files: Tensor, *, threads: int) -> Tensor:
+def measure_photos(files: Files, *, threads: int) -> Tensor:
     """Height and width (N, 2) int64 of photos, from their headers; 0, 0 for one that :func:`read_photos` cannot read.
 
     Arguments and errors are those of :func:`read_photos`.
     """
-    sizes: Tensor = operators(LIBRARY).measure_photos(*tensors(paths), files, threads)
+    sizes: Tensor = operators(LIBRARY).measure_photos(*files, threads)
     return sizes
 
 
-def measure_contents(data: Tensor, ends: Tensor, *, threads: int) -> Tensor:
-    """As :func:`measure_photos`, of contents as :func:`decode_photos` takes them."""
-    sizes: Tensor = operators(LIBRARY).measure_contents(data, ends, threads)
-    return sizes
-
-
-def decode_photos(out: Tensor, data: Tensor, ends: Tensor, boxes: Tensor, *, scaled: bool, threads: int) -> Tensor:
-    """As :func:`read_photos`, of the contents of N files: ``data`` (B,) uint8, where file i ends at ``ends`` (N,)."""
-    status: Tensor = operators(LIBRARY).decode_photos(out, data, ends, boxes, scaled, threads)
-    return status
-
-
-def read_photos(out: Tensor, paths: Paths, files: Tensor, boxes: Tensor, *, scaled: bool, threads: int) -> Tensor:
+def read_photos(out: Tensor, files: Files, boxes: Tensor, *, scaled: bool, threads: int) -> Tensor:
     """Fill ``out`` with a square of each photo; releases the GIL.
 
     A box of the square's size is copied. Any other is resampled as by Pillow, rows first: bit for bit as
@@ -101,8 +68,7 @@ def read_photos(out: Tensor, paths: Paths, files: Tensor, boxes: Tensor, *, scal
 
     Args:
         out: (N, 3, S, S) uint8, contiguous, on the CPU; its memory may be pinned or shared.
-        paths: M files.
-        files: (N,) int64 into ``paths``.
+        files: N of them.
         boxes: (N, 4) int64: top, left, height, width, in pixels of the photo.
         scaled: whether libjpeg may shrink a photo while it decodes.
         threads: on how many, the caller's among them.
@@ -115,5 +81,5 @@ def read_photos(out: Tensor, paths: Paths, files: Tensor, boxes: Tensor, *, scal
         RuntimeError: an argument is not as above.
         DataError: the operators cannot be compiled; says what to install.
     """
-    status: Tensor = operators(LIBRARY).read_photos(out, *tensors(paths), files, boxes, scaled, threads)
+    status: Tensor = operators(LIBRARY).read_photos(out, *files, boxes, scaled, threads)
     return status

@@ -4,6 +4,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "files.h"
@@ -29,25 +30,29 @@ std::span<const Number> numbers(const Tensor& tensor) {
   return {static_cast<const Number*>(tensor.const_data_ptr()), static_cast<size_t>(tensor.numel())};
 }
 
-inline Paths checked_paths(const Tensor& text, const Tensor& ends) {
-  check(text, ScalarType::Byte, 1, "text");
-  check(ends, ScalarType::Long, 1, "ends");
-  return {numbers<uint8_t>(text), numbers<int64_t>(ends)};
-}
+// The files that an operator works on: those `chosen` of the paths in `text` or, without a choice, contents that lie in
+// it, one behind the other.
+struct Files {
+  Paths paths;
+  std::span<const int64_t> chosen;
+  bool on_disk;
 
-// Whole files, one behind the other.
-inline Paths checked_contents(const Tensor& data, const Tensor& ends) {
-  const Paths contents = checked_paths(data, ends);
-  for (size_t i = 0; i < contents.ends.size(); ++i) STD_TORCH_CHECK(contents.holds(static_cast<int64_t>(i)), "end ", i);
-  return contents;
-}
+  Files(const Tensor& text, const Tensor& ends, const std::optional<Tensor>& numbers_of_paths)
+      : on_disk(numbers_of_paths.has_value()) {
+    check(text, ScalarType::Byte, 1, "text");
+    check(ends, ScalarType::Long, 1, "ends");
+    paths = {numbers<uint8_t>(text), numbers<int64_t>(ends)};
+    if (on_disk) {
+      check(*numbers_of_paths, ScalarType::Long, 1, "files");
+      chosen = numbers<int64_t>(*numbers_of_paths);
+    }
+    for (int64_t i = 0; i < count(); ++i)
+      STD_TORCH_CHECK(paths.holds(number(i)), "file ", number(i), " of ", paths.ends.size());
+  }
 
-// The files' numbers, each of which `paths` holds.
-inline std::span<const int64_t> checked_files(const Tensor& files, const Paths& paths) {
-  check(files, ScalarType::Long, 1, "files");
-  const auto wanted = numbers<int64_t>(files);
-  for (const int64_t file : wanted) STD_TORCH_CHECK(paths.holds(file), "file ", file, " of ", paths.ends.size());
-  return wanted;
-}
+  int64_t count() const { return static_cast<int64_t>((on_disk ? chosen : paths.ends).size()); }
+  int64_t number(int64_t i) const { return on_disk ? chosen[i] : i; }
+  Bytes bytes(int64_t i) const { return on_disk ? read_file(paths, chosen[i]) : paths.part(i); }
+};
 
 }  // namespace strobe

@@ -1,49 +1,28 @@
 """Tiles read in C++: each file is opened, read whole, checked and de-interleaved into its place in the batch."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from strobe.app.native.build import Library, operators
-
-
-class Paths(Protocol):
-    """Paths in one buffer, as a ``strobe.app.loaders.sources.PathTable`` holds them."""
-
-    text: Tensor  # uint8
-    ends: Tensor  # (M,) int64: where each path ends in it
-
-
-def _statuses(out: Tensor, *_: object) -> Tensor:
-    return out.new_empty(out.shape[:1], dtype=torch.uint8)
-
+from strobe.app.native.files import Files, statuses
 
 LIBRARY = Library(
     "tiles",
     ("tiles.cpp", "tiff.cpp", "pool.cpp"),
     serves="loader=native for tiles",
-    fakes=(("strobe::read_tiles", _statuses), ("strobe::decode_tiles", _statuses)),
+    fakes=(("strobe::read_tiles", statuses),),
 )
 
 
-def tensors(paths: Paths) -> tuple[Tensor, Tensor]:
-    """Paths as the operators take them."""
-    return paths.text, paths.ends
-
-
-def read_tiles(
-    out: Tensor, paths: Paths, files: Tensor, *, bands: Sequence[int], shape: Sequence[int], threads: int
-) -> Tensor:
+def read_tiles(out: Tensor, files: Files, *, bands: Sequence[int], shape: Sequence[int], threads: int) -> Tensor:
     """Fill ``out`` with one tile per file; releases the GIL.
 
     Reads uncompressed little-endian TIFFs of one page, pixel-interleaved, with consecutive strips.
 
     Args:
         out: (N, len(bands), H, W) uint16, contiguous, on the CPU; its memory may be pinned or shared.
-        paths: M files.
-        files: (N,) int64 into ``paths``.
+        files: N of them.
         bands: which bands, from 0, in this order.
         shape: bands in each file, H, W.
         threads: on how many, the caller's among them.
@@ -56,19 +35,11 @@ def read_tiles(
         RuntimeError: an argument is not as above.
         DataError: the operators cannot be compiled; says what to install.
     """
-    status: Tensor = operators(LIBRARY).read_tiles(out, *tensors(paths), files, bands, shape, threads)
+    status: Tensor = operators(LIBRARY).read_tiles(out, *files, bands, shape, threads)
     return status
 
 
-def decode_tiles(
-    out: Tensor, data: Tensor, ends: Tensor, *, bands: Sequence[int], shape: Sequence[int], threads: int
-) -> Tensor:
-    """As :func:`read_tiles`, of the contents of N files: ``data`` (B,) uint8, where file i ends at ``ends`` (N,)."""
-    status: Tensor = operators(LIBRARY).decode_tiles(out, data, ends, bands, shape, threads)
-    return status
-
-
-def read_only(paths: Paths, files: Tensor, *, threads: int) -> int:
-    """Open, read and close the files, and return their bytes: no loader of one file per image can be faster."""
-    count: int = operators(LIBRARY).read_only(*tensors(paths), files, threads)
+def read_only(files: Files, *, threads: int) -> int:
+    """Open, read and close files, and return their bytes: no loader of one file per image can be faster."""
+    count: int = operators(LIBRARY).read_only(*files, threads)
     return count

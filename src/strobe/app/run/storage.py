@@ -1,7 +1,6 @@
 """What a run's storage gives: the bytes of its images, which nobody decodes."""
 
 import logging
-import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -73,13 +72,13 @@ class Fetching:
         dataset, source = data.datasets["train"], data.found["train"]
         if isinstance(dataset, PackedData) and isinstance(dataset.images, StreamedShards):
             images, planes = dataset.images, dataset.planes.planes
-            each = len(planes), dataset.planes.length
+            size = len(planes) * images.layout.plane_bytes
 
             def parts(storage: Storage, files: Tensor) -> None:
-                pixels = torch.empty((len(files), *each), dtype=torch.uint8)
+                pixels = torch.empty((len(files), size), dtype=torch.uint8)
                 replace(images, storage=storage).gather(files, planes, pixels)
 
-            return cls(images.storage, float(math.prod(each)), parts)
+            return cls(images.storage, float(size), parts)
         assert isinstance(source, FileSource)
         objects = source.objects
         assert objects is not None

@@ -16,6 +16,7 @@ from torchvision.transforms.functional import pil_to_tensor
 from strobe.app.loaders.spdl import SpdlLoader
 from strobe.app.native import photos as native
 from strobe.app.native.build import load
+from strobe.app.native.files import Files
 from strobe.errors import DataError
 
 CROP = 256  # pixels, of a side
@@ -99,9 +100,11 @@ def decode_batches(places: Places, size: int) -> Callable[[], Tensor]:
 
     def decode() -> Tensor:
         chosen = [next(drawn) for _ in range(size)]
-        data = [torch.frombuffer(bytearray(photo), dtype=torch.uint8) for photo, _, _ in chosen]
+        photos = [photo for photo, _, _ in chosen]
+        text = torch.frombuffer(bytearray().join(photos), dtype=torch.uint8)
+        files = Files(text, torch.tensor([len(photo) for photo in photos]).cumsum(0))
         boxes = torch.tensor([[top, left, CROP, CROP] for _, top, left in chosen])
-        if native.decode_crop_jpegs(out, data, boxes, scaled=False, threads=1).any():
+        if native.read_photos(out, files, boxes, scaled=False, threads=1).any():
             raise DataError("the native decoder does not read one of the photos; remove those with scans missing")
         return out
 

@@ -91,7 +91,7 @@ def read_only(source: TileSource, size: int) -> Callable[[], Any]:
     """The floor for one file a tile: the files are opened, read whole and closed, by the native code."""
     load_operators(native.LIBRARY)
     batches = orders(range(len(source)), size)
-    return lambda: native.read_only(source.paths, source.indices[next(batches)], threads=1)
+    return lambda: native.read_only(source.files(source.indices[next(batches)], None), threads=1)
 
 
 def copying(data: Any, size: int) -> Callable[[], Any]:
