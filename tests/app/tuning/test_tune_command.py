@@ -66,9 +66,11 @@ def test_the_recommended_configuration_is_what_the_proof_shows(searched: tuple[P
         assert 4 <= len(trial["turns"]["before"]) == len(trial["turns"]["after"]) <= 4 * 4
         assert trial["kept"] == (trial["measured"]["low"] > 1)
     kept = [trial["after"] for trial in record["trials"] if trial["kept"]]
-    assert record["best"] == [record["given"], *kept][-1]
-    assert (record["proof"] is not None) == bool(kept)
-    proved = not kept or record["proof"]["verdict"] == "faster"
+    unsure = [trial["after"] for trial in record["trials"] if trial["verdict"] == "no difference"]
+    near = not kept and record["best"] in unsure  # on a busy machine: what came nearest got the proof, and failed it
+    assert near or record["best"] == [record["given"], *kept][-1]
+    assert (record["proof"] is not None) == bool(kept or near)
+    proved = record["proof"] is None or record["proof"]["verdict"] == "faster"
     assert record["recommended"] == (record["best"] if proved else record["given"])
     line = output.splitlines()[-2]  # before the path
     assert shlex.split(line) == ["python", "train.py", *record["recommended"]]
