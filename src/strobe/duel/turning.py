@@ -49,13 +49,10 @@ class Turns:
         self.clock: Any = None  # Strobe's
         self.trained = 0  # steps so far
         self.began = False
-        self._seconds, self._ahead, self._multiple, self._first = 0.0, WARMUP, 1, True
-        self._epoch: int | None = None  # its steps, if workers start anew in each
-        self._training_since, self._first_step_at = 0.0, 0.0  # training, and when its first step ended
+        self._turns: Iterator[None] = iter(())  # goes on by a step
         self._size: int | None = None  # of the latest batch that showed it
-        self._skipped = self._steps = self._images = 0
+        self._lap: Any = None  # of the latest step
         self._phases: dict[str, float] = {}
-        self._began = 0.0
         self._size_of: Callable[[Any], int | None] = lambda _: None
 
     def begin(self, loaders: Any, *, accumulated: int = 1, epoch: float = math.inf) -> None:
@@ -64,43 +61,60 @@ class Turns:
 
         with contextlib.suppress(Exception):  # this Python is too old for it
             self._size_of = strobes("callbacks.batches").size_of
+        ahead, anew = WARMUP, False  # batches that workers have ready; whether these start in each epoch
         for one in tree_leaves(loaders):
             if isinstance(workers := getattr(one, "num_workers", None), int) and workers:
-                self._ahead = max(self._ahead, workers * ((getattr(one, "prefetch_factor", None) or 2) + 1))
+                ahead = max(ahead, workers * ((getattr(one, "prefetch_factor", None) or 2) + 1))
                 accumulated = math.lcm(accumulated, workers)
-                if math.isfinite(epoch) and getattr(one, "persistent_workers", None) is False:
-                    self._epoch = int(epoch)
-        self._multiple = accumulated
+                anew = anew or getattr(one, "persistent_workers", None) is False
         self.began = True
-        self._training_since = time.perf_counter()
-        self._restart()
+        self._turns = self._take_turns(ahead, accumulated, int(epoch) if anew and math.isfinite(epoch) else None)
+        next(self._turns)
 
     def step(self, batch: Any) -> None:
         """A step has ended."""
-        lap = self.clock.lap() if self.clock is not None else None
+        self._lap = self.clock.lap() if self.clock is not None else None
         self.trained += 1
         self._size = self._size_of(batch) or self._size
-        self._first_step_at = self._first_step_at or time.perf_counter()
-        if self._ahead:
-            self._skipped += 1
-            late = self._first and time.perf_counter() - self._began > PATIENT and self._skipped >= WARMUP
-            if self._skipped >= self._ahead or late:
-                if self._first and self._epoch and self._starts_slowly(self._epoch):
-                    self._multiple = self._epoch
-                self._skipped = self._ahead = 0
-                self._restart()
-            return
-        self._steps, self._images = self._steps + 1, self._images + (self._size or 0)
-        self.spend(lap)
-        enough = self._first or (self._steps >= LEAST and self._steps % self._multiple == 0)
-        if enough and time.perf_counter() - self._began >= self._seconds:
-            self._wait(_now() - self._began)
+        next(self._turns)
 
-    def _starts_slowly(self, epoch: int) -> bool:
-        """Whether starting workers is a part of each epoch's time that a turn of a few steps would have by chance."""
-        usual = (time.perf_counter() - self._first_step_at) / max(1, self._skipped - 1)
-        starting = self._first_step_at - self._training_since - usual
-        return starting >= NOTABLE * epoch * usual and starting + epoch * usual <= EPOCH
+    def _take_turns(self, ahead: int, multiple: int, epoch: int | None) -> Iterator[None]:
+        """Goes on at the end of each step: a turn of one step after so many, and then each that is asked for.
+
+        Args:
+            ahead: steps until it is warm.
+            multiple: a turn has a multiple of so many steps.
+            epoch: its steps, if workers start anew in each.
+        """
+        timing = strobes("measure.timing")
+        began = time.perf_counter()
+        yield
+        started = time.perf_counter()
+        window = timing.Window(0.0, warmup=ahead, patience=PATIENT, least=1, clock=_now)
+        yield from self._train(window)
+        usual = (time.perf_counter() - started) / (self.trained - 1)
+        if epoch and _starts_slowly(started - began - usual, epoch * usual):
+            multiple = epoch
+        also = {"sources": _sources()}
+        while True:
+            images = None if self._size is None else window.images
+            told = {"images": images, "seconds": window.seconds, "steps": window.steps, "phases": self._phases or None}
+            window = timing.Window(self._wait(told | also), warmup=1, multiple=multiple, least=LEAST, clock=_now)
+            also = {}
+            yield
+            yield from self._train(window)
+
+    def _train(self, window: Any) -> Iterator[None]:
+        """From the end of a step to that of the last one in the window."""
+        while not window.add(self._size or 0):
+            if window.steps:
+                self.spend(self._lap)
+            else:  # the warm-up may be over, and the window has waited for the GPU
+                self._phases = {}
+                if self.clock is not None:
+                    self.clock.restart()
+            yield
+        self.spend(self._lap)
 
     def spend(self, lap: Any) -> None:
         """Count what Strobe's clock has timed."""
@@ -120,30 +134,20 @@ class Turns:
         """Say that training did."""
         self.fail(f"its training ended by itself after {self.trained} steps; remove what ends it")
 
-    def _restart(self) -> None:
-        self._steps = self._images = 0
-        self._phases = {}
-        self._began = _now()
-        if self.clock is not None:
-            self.clock.restart()
-
-    def _wait(self, seconds: float) -> None:
-        images = None if self._size is None else self._images
-        told: dict[str, Any] = {
-            "images": images,
-            "seconds": seconds,
-            "steps": self._steps,
-            "phases": self._phases or None,
-        }
-        if self._first:
-            told["sources"] = _sources()
-        self._first, self._ahead = False, 1
+    def _wait(self, told: dict[str, Any]) -> float:
+        """Stand still until the next turn, of so many seconds."""
         try:
             self._pipe.send(told)
             os.killpg(0, signal.SIGSTOP)
-            self._seconds = self._pipe.recv()
+            return float(self._pipe.recv())
         except (EOFError, OSError):  # the other end has gone
             os.killpg(0, signal.SIGKILL)
+            raise
+
+
+def _starts_slowly(starting: float, epoch: float) -> bool:
+    """Whether starting workers is a part of each epoch's time that a turn of a few steps would have by chance."""
+    return starting >= NOTABLE * epoch and starting + epoch <= EPOCH
 
 
 class Fits:

@@ -202,6 +202,7 @@ class Window(_Timing):
         seconds: the length of the window; at least ``least`` steps are timed.
         warmup: steps before; fewer, but at least ``WARMUP_STEPS``, if they take ``PATIENCE`` times as long as the
             window: batches that workers have ready last longest where training is slow, and matter least there.
+        patience: seconds of the longest warm-up, if it is another one.
         multiple: workers that deliver batches in turn; unless the window ends with an epoch, a multiple of this many
             is timed, so that it does not matter which worker's batch came first.
         epoch: images of an epoch; a window with a whole epoch ends with an epoch, if another would not fit.
@@ -218,13 +219,15 @@ class Window(_Timing):
         seconds: float,
         *,
         warmup: int = WARMUP_STEPS,
+        patience: float | None = None,
         multiple: int = 1,
         epoch: int = 0,
         least: int = FEWEST_STEPS,
         most: float = math.inf,
         clock: Clock = time.perf_counter,
     ) -> None:
-        super().__init__(warmup=warmup, fewest=WARMUP_STEPS, patience=PATIENCE * seconds, clock=clock)
+        patience = PATIENCE * seconds if patience is None else patience
+        super().__init__(warmup=warmup, fewest=WARMUP_STEPS, patience=patience, clock=clock)
         self.epoch = epoch
         self.block: Block | None = None
         self._limit, self._multiple, self._least, self._most = seconds, multiple, least, most

@@ -129,6 +129,7 @@ class Standing:
 
     Attributes:
         step: seconds of the last warm-up step.
+        rates: of its turns, in images/s.
     """
 
     def __init__(
@@ -140,7 +141,7 @@ class Standing:
         data: LightningDataModule,
     ) -> None:
         trainer = make_trainer()
-        self.step = 0.0
+        self.step, self.rates = 0.0, list[float]()
         self._choose_kernels = kernels_kept()
         self._threads, self._multiple = torch.get_num_threads(), trainer.accumulate_grad_batches
         self._device = trainer.strategy.root_device
@@ -168,7 +169,9 @@ class Standing:
         self._choose_kernels()
         end_threads()
         self._told.put(seconds)
-        return self._answer()
+        block = self._answer()
+        self.rates.append(block.rate)
+        return block
 
     def close(self) -> None:
         """End training, at the end of any current turn. A second call does nothing."""

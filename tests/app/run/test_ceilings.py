@@ -43,7 +43,7 @@ def test_measuring_fills_the_record_and_changes_nothing(sample_root: Path, worke
         record = ceilings.measure()
         assert ceilings.alternative("model", ["data.batch_size=8"]) is not None
         assert ceilings.alternative("loader", ["loader=rasterio", "threads=2"]) is not None
-        record["alternatives"].append(ceilings.alternative("model", ["data.batch_size=8", "threads=2"], turns=True))
+        record["alternatives"].append(ceilings.alternative("model", ["data.batch_size=8", "threads=2"]))
         ceilings.close()
         assert random_states() == before
         assert order(data) == orders
@@ -201,6 +201,7 @@ def test_a_measurement_leaves_a_copy_of_its_data_alone(sample_root: Path) -> Non
         assert again.classes == data.classes
 
 
+OWN = (4, 3, 64, 64)  # the batch of the run's own model, which takes turns
 ALTERNATIVES = [
     ("loader", ["engine.num_workers=1"], (4,)),
     ("loader", ["loader=tifffile", "engine.num_workers=0"], (4,)),
@@ -240,10 +241,11 @@ def test_alternatives_are_measured_as_they_would_train(sample_root: Path, monkey
             assert (measured["side"], measured["overrides"]) == (side, overrides)
             assert measured["images_per_step"] == shape[0]
             assert 0 < measured["interval"][0] <= measured["rate"] <= measured["interval"][1]
-            assert trained == ({shape} if side == "model" else set())
+            assert trained == ({OWN, shape} if side == "model" else set())
             assert (3 in threads) == (overrides == ["threads=3"])
             assert len(searches) == (overrides == ["data.bands=all"])
             assert torch.get_num_threads() == before
+        ceilings.close()
     assert ceilings.seconds > 0
 
 
@@ -271,6 +273,7 @@ def test_what_cannot_work_is_left_out_with_a_line(sample_root: Path, caplog: pyt
             (line,) = [record.getMessage() for record in caplog.records if "Not measured" in record.getMessage()]
             assert reason in line
             assert "\n" not in line
+        ceilings.close()
 
 
 def test_the_own_ceiling_is_measured_again(sample_root: Path) -> None:
@@ -297,12 +300,11 @@ def test_an_alternative_takes_turns_with_the_runs_own_model(sample_root: Path, m
         ceilings = Ceilings(cfg, data, given)
         record = ceilings.measure()
         steps.clear()
-        entry = ceilings.alternative("model", ["data.batch_size=12", "threads=3"], turns=True)
+        entry = ceilings.alternative("model", ["data.batch_size=12", "threads=3"])
         assert entry is not None
         record["alternatives"].append(entry)
         first = record["model"]
         ceilings.settle(record)
-        ceilings.close()
         ceilings.close()
     assert set(steps) == {(4, threads), (12, 3)}  # each with its own threads
     turns = [images for images, _ in itertools.groupby(images for images, _ in steps)]
@@ -330,7 +332,7 @@ def test_what_cannot_train_beside_the_runs_own_model_is_measured_alone(
     running = threading.active_count()
     with composed(sample_root) as (cfg, data, given):
         ceilings = Ceilings(cfg, data, given)
-        entry = ceilings.alternative("model", ["data.batch_size=12"], turns=True)
+        entry = ceilings.alternative("model", ["data.batch_size=12"])
     assert entry is not None
     assert (entry["ratio"], entry["rate"] > 0) == (None, True)
     assert trained[-1] == 12

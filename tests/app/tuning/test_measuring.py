@@ -1,4 +1,4 @@
-"""Which trainings are begun for a comparison, and which stay ready for the next one, by made-up trainings."""
+"""Which trainings are begun for a comparison, by made-up trainings; sides that are measured alone."""
 
 import math
 import time
@@ -12,7 +12,7 @@ from strobe.app.config.schema import TuneConfig
 from strobe.app.tuning import measuring
 from strobe.app.tuning.measuring import Measuring
 from strobe.measure.timing import Block
-from strobe.process.fork import Failure
+from strobe.process.fork import Failure, members
 
 SLOW, QUICK, EVEN, HUGE = (["loader=slow"], ["loader=quick"], ["loader=even"], ["loader=huge"])
 RATES = {"loader=slow": 100.0, "loader=quick": 200.0, "loader=even": 199.0, "loader=huge": 300.0}
@@ -110,3 +110,30 @@ def test_a_training_that_has_ended_is_begun_anew_once(machine: Measuring, monkey
     monkeypatch.setattr(Trains, "turn", dies)
     assert machine.compare(QUICK, EVEN, among=10).error is None
     assert Trains.begun == ["loader=slow", "loader=quick", "loader=even", "loader=quick"]
+
+
+SMALL = "model._target_=strobe.validation.injected_faults.SmallClassifier"
+
+
+def test_sides_are_measured_one_after_the_other_and_what_fails_is_none(tmp_path: Path, sample_root: Path) -> None:
+    given = ["data=sample", "data.tiles_per_class=10", f"data.root={sample_root}", "trainer=cpu", "threads=1", SMALL]
+    expected = {
+        ("model", ""): 8,
+        ("model", "data.batch_size=16"): 16,
+        ("model", "data.batch_size=4096"): None,  # more than there are
+        ("loader", "loader=tifffile engine.num_workers=1"): 8,
+    }
+    with Measuring(tmp_path, TuneConfig(ceilings_seconds=0.2), deadline=time.monotonic() + 100) as machine:
+        given.append("data.batch_size=8")
+        found = {(side, text): machine.alone(given, side, text.split()) for side, text in expected}
+        assert machine._alone is not None
+        session = machine._alone.pid
+    assert {asked: entry and entry["images_per_step"] for asked, entry in found.items()} == expected
+    assert all(entry["rate"] > 0 for entry in found.values() if entry)
+    assert not members(session)
+
+
+def test_a_configuration_that_cannot_be_built_has_no_sides(tmp_path: Path) -> None:
+    with Measuring(tmp_path, TuneConfig(), deadline=time.monotonic() + 100) as machine:
+        assert machine.alone(["data=sample", "data.batch_size=0"], "model", []) is None
+    assert "data.batch_size=0 is out of range" in (tmp_path / "alone" / "output.txt").read_text()

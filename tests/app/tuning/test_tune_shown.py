@@ -125,20 +125,9 @@ def test_what_the_proof_does_not_show_is_not_recommended(tune: Tune, tmp_path: P
     assert "Found, not recommended" in words_of(page.section("found"))
 
 
-def test_after_ctrl_c_the_same_command_goes_on(tune: Tune, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    machine = made(tmp_path)
-    machine.breaks = 1
-    with pytest.raises(KeyboardInterrupt):
-        tune(machine)
-    broken = capsys.readouterr().out
-    assert f"what was measured is kept. The same command goes on from here.\n{machine.folder / 'search.html'}" in broken
-    assert record_of(tmp_path)["status"] == "interrupted"
-    machine.breaks = None
-    said = tune(machine)
-    assert said.startswith(f"Going on with {machine.folder / 'tune.json'}\n")
+def test_a_completed_search_is_not_written_over(tune: Tune, tmp_path: Path) -> None:
+    tune(machine := made(tmp_path))
     assert record_of(tmp_path)["status"] == "completed"
-    trials = [tuple(map(tuple, sides)) for sides in machine.compared[:-1]]  # the last one is the proof
-    assert len(set(trials)) == len(trials) == 3
     again = refusal(lambda: tune(made(tmp_path)), ConfigError)
     assert again.startswith(f"hydra.run.dir={machine.folder} holds a search that is completed")
 

@@ -116,18 +116,17 @@ def measure_ceilings(
             pace = (time.monotonic() - began) / sum(each[:number]) if number else 1.0
             told = f"about {clock(pace * sum(each[number:]))} left: {' '.join(candidate.overrides)}"
             log.info("Measuring what might be faster, %d of %d, %s", number + 1, len(tried), told)
-            if (entry := ceilings.alternative(candidate.side, candidate.overrides, turns=True)) is not None:
+            if (entry := ceilings.alternative(candidate.side, candidate.overrides)) is not None:
                 found.append(entry)
             save()
         for side in sorted({entry["side"] for entry in found}):
             best = max((entry for entry in found if entry["side"] == side), key=lambda entry: entry["rate"])
             # The best of several was lucky too: what it gives is what it gives once more.
-            if len(found) > 1 and (again := ceilings.alternative(side, best["overrides"], turns=True)) is not None:
+            if len(found) > 1 and (again := ceilings.alternative(side, best["overrides"])) is not None:
                 found[found.index(best)] = again
             if all(entry["ratio"] is None for entry in found if entry["side"] == side):
                 ceilings.again(side, record)
         ceilings.settle(record)
-        ceilings.close()
         if too_low(Record(summary)):
             log.info("Training was faster than its ceilings, so these are measured again")
             for side in ("loader", "model"):

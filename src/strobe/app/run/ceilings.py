@@ -25,7 +25,7 @@ from strobe.app.run.batches import load_batch, repeat, same_images
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.errors import StrobeError
 from strobe.measure.statistics import interval, paired
-from strobe.measure.timing import Block, Rate, by_turns
+from strobe.measure.timing import Rate, by_turns
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
 from strobe.probe.ceilings import SIDES, blank, enter, joint, share_cores
@@ -64,6 +64,7 @@ class Ceilings:
     def close(self) -> None:
         """Release the run's own model, if it still exists. A second call does nothing."""
         if self._own is not None:
+            self._turns += self._own.rates
             self._own.close()
             self._own = None
             torch.set_num_threads(torch.get_num_threads())  # of threads that begin from now on
@@ -116,18 +117,18 @@ class Ceilings:
                 let_go(error)
                 return None
 
-    def alternative(self, side: str, overrides: Sequence[str], *, turns: bool = False) -> dict[str, Any] | None:
+    def alternative(self, side: str, overrides: Sequence[str]) -> dict[str, Any] | None:
         """The record of one side with further overrides; None, with a line in the log, if it cannot be measured.
 
-        With ``turns``, another model takes turns with the run's own, which is then kept until :meth:`close`: ``ratio``
-        says how many times as fast it is, in images/s, even if the machine's speed changes meanwhile.
+        A model takes turns with the run's own, unless either is compiled, or there are several ranks. That one is kept
+        until :meth:`close`: ``ratio`` says how many times as fast the other is, in images/s, even if the machine's
+        speed changes meanwhile.
         """
         self._failures = []
         rate: Rate | None = None
         images: int | None = None
         ratio: list[float | None] | None = None
-        turns = turns and side == "model" and not self.cfg.model.compile and not self.ranks
-        if turns and self._own is None:
+        if side == "model" and self._own is None and not (self.cfg.model.compile or self.ranks):
             with self._measuring(self.cfg):
                 self._own = self._standing(self.cfg, self.data)
         try:
@@ -139,8 +140,8 @@ class Ceilings:
                 images = cfg.data.batch_size * trainer.world_size
                 if images > len(data.datasets["train"]):
                     raise StrobeError(f"data.batch_size={cfg.data.batch_size} is more than the training images")
-                if turns and not cfg.model.compile:
-                    rate, ratio = self._beside(cfg, data)
+                if side == "model" and self._own is not None and not cfg.model.compile:
+                    rate, ratio = self._beside(self._own, cfg, data)
                 if rate is None:
                     rate = self._attempt(side, cfg, data, trainer, overrides)
         except (HydraException, OmegaConfBaseException, StrobeError) as error:
@@ -151,7 +152,8 @@ class Ceilings:
         return alternative_of(overrides, side, rate, images, ratio)
 
     def settle(self, record: dict[str, Any]) -> None:
-        """Add what the run's own model reached in its turns, and compute the others' rates from their ratios to it."""
+        """Release the run's own model, add what it reached in its turns, and compute the others' rates from theirs."""
+        self.close()
         if not self._turns or record["model"] is None:
             return
         found = interval(self._turns)
@@ -183,37 +185,35 @@ class Ceilings:
         record["joint"] = self._joint(record) if record["shared_cores"] else None
 
     def _standing(self, cfg: DictConfig, data: ImageData) -> Standing | None:
-        """A warm model of this configuration; None if it cannot train."""
+        """A warm model of this configuration; None if it cannot train, or not in this process alone."""
         try:
+            if (trainer := lone_trainer(cfg)).world_size > 1:
+                return None
             batch, settings = self._fitting(cfg, data), unweighted(cfg)
-            return Standing(lambda: build_model(settings, data), lambda: lone_trainer(cfg), batch, data=data).start()
+            return Standing(lambda: build_model(settings, data), lambda: trainer, batch, data=data).start()
         except Exception as error:
             let_go(error)
             return None
 
-    def _beside(self, cfg: DictConfig, data: ImageData) -> tuple[Rate | None, list[float | None] | None]:
+    def _beside(self, own: Standing, cfg: DictConfig, data: ImageData) -> tuple[Rate | None, list[float | None] | None]:
         """Another model in turns with the run's own: its rate, and the ratio of the two with its interval.
 
         None if the two cannot both exist, for lack of memory; the run's own is then released.
         """
-        own, other = self._own, self._standing(cfg, data)
-        rates: tuple[list[float], list[float]] = ([], [])
+        other = None
         try:
-            if own is None or other is None:
-                self.close()
-                return None, None
-            turns = [noting(side.turn, kept) for side, kept in zip((own, other), rates, strict=True)]
-            found = paired(by_turns(turns, cfg.ceilings_seconds, step=max(own.step, other.step)))
+            if (other := self._standing(cfg, data)) is not None:
+                ratio = paired(by_turns((own.turn, other.turn), cfg.ceilings_seconds, step=max(own.step, other.step)))
+                rate = interval(other.rates)
+                found = Rate(rate.middle, rate.low or 0.0, rate.high or math.inf, None)
+                return found, [ratio.middle, ratio.low, ratio.high]
         except Exception as error:
             let_go(error)
-            self.close()
-            return None, None
         finally:
             if other is not None:
                 other.close()
-        self._turns += rates[0]
-        rate = interval(rates[1])
-        return Rate(rate.middle, rate.low or 0.0, rate.high or math.inf, None), [found.middle, found.low, found.high]
+        self.close()
+        return None, None
 
     @contextmanager
     def _measuring(self, cfg: DictConfig) -> Iterator[None]:
@@ -317,17 +317,6 @@ def train_on(
 
     seconds = cfg.ceilings_seconds
     return measure_model(make, lambda: lone_trainer(cfg), batch, data=data, seconds=seconds, ranks=ranks)
-
-
-def noting(turn: Callable[[float], Block], rates: list[float]) -> Callable[[float], Block]:
-    """A turn of one side; keeps its rate."""
-
-    def noted(seconds: float) -> Block:
-        block = turn(seconds)
-        rates.append(block.rate)
-        return block
-
-    return noted
 
 
 def unweighted(cfg: DictConfig) -> DictConfig:

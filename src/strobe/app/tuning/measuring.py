@@ -1,17 +1,19 @@
 """Measures the application for the search: probe runs, one side alone, and trainings that take turns."""
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from strobe.app.build import PRELOAD
 from strobe.app.config.compose import ENDLESS
 from strobe.app.config.register import run_name
 from strobe.app.config.schema import TuneConfig
 from strobe.app.run.apart import Ended, train
-from strobe.app.tuning.alone import Alone
-from strobe.app.tuning.trainee import Trainee
+from strobe.app.tuning.trainee import Trainee, measure_sides
 from strobe.diagnose.predict import step_of
 from strobe.overrides import applied
+from strobe.process.fork import Failure, FreshProcess
 from strobe.records.run import Record, load_record
 from strobe.tune.comparing import Comparing
 
@@ -39,7 +41,7 @@ class Measuring(Comparing):
         )
         self.config = config
         self._without = without
-        self._alone: Alone | None = None
+        self._alone: FreshProcess | None = None  # measures sides
         self._step_seconds = 0.0  # of the latest probe run
 
     def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
@@ -72,11 +74,23 @@ class Measuring(Comparing):
         return None, name
 
     def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
-        """As of :class:`Comparing`, one after the other in a process of their own."""
+        """As of :class:`Comparing`, one after the other in a process of their own, begun anew after one that failed."""
         if self._alone is None:
             given = [*applied(overrides, self._without), f"ceilings_seconds={self.config.ceilings_seconds}"]
-            self._alone = Alone(given, self.folder / "alone", timeout=self._timeout())
-        return self._alone.measure(side, changes)
+            (folder := self.folder / "alone").mkdir(parents=True, exist_ok=True)
+            self._alone = FreshProcess(measure_sides, given, folder, preload=[PRELOAD], guarded=True)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended
+            self._alone.pipe.send((side, list(changes)))
+        found: dict[str, Any] | Failure | None = self._alone.receive(self._timeout())
+        if isinstance(found, Failure):
+            self._end_alone()
+            return None
+        return found
+
+    def _end_alone(self) -> None:
+        if self._alone is not None:
+            self._alone.close()
+            self._alone = None
 
     def _train(self, overrides: Sequence[str], folder: Path) -> Ended:
         self.trainings += 1
@@ -86,7 +100,5 @@ class Measuring(Comparing):
         return Trainee(applied(overrides, self._without), folder, timeout=self._timeout())
 
     def _release(self, kept: Sequence[tuple[str, ...]] = ()) -> None:
-        if self._alone is not None:
-            self._alone.close()
-            self._alone = None
+        self._end_alone()
         super()._release(kept)

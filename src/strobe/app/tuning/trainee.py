@@ -70,6 +70,27 @@ def train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
     turns.ended()
 
 
+def measure_sides(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
+    """The body of a process: measure a side of a configuration with changes, as it is asked, until nobody asks."""
+    with telling(pipe, folder), contextlib.suppress(EOFError):
+        import torch
+
+        from strobe.app.build.instantiate import set_up_data
+        from strobe.app.config.compose import recomposed
+        from strobe.app.config.register import composing
+        from strobe.app.run.ceilings import Ceilings
+        from strobe.app.run.train import quieten
+
+        quieten()
+        with composing(), recomposed(overrides) as cfg:
+            if cfg.threads is not None:
+                torch.set_num_threads(cfg.threads)
+            torch.manual_seed(cfg.seed)
+            ceilings = Ceilings(cfg, set_up_data(cfg), overrides)
+            while True:
+                pipe.send(ceilings.alternative(*pipe.recv()))
+
+
 @contextlib.contextmanager
 def telling(pipe: Connection, folder: Path) -> Iterator[None]:
     """For the body of a process: what it prints goes into the folder, and an error to who has the pipe."""
