@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from strobe.callbacks.columns import OWNED
-from strobe.diagnose.cores import IDLE, lack_of_cores, taken, taken_by_workers
+from strobe.diagnose.cores import IDLE, interrupting, lack_of_cores, taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.looks import parts_seen
@@ -277,9 +277,10 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
     measured = record.number("steps", "measured") or 0.0
     usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
-    if taken(record) and not record.items("uneven", "files", "slow"):  # other processes explain it
-        return "", 0.0
     extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
+    others = taken(record) or interrupting(record) * step.seconds >= extra
+    if growth(record, step) or (others and not record.items("uneven", "files", "slow")):  # which explain it
+        return "", 0.0
     begun = anew.begun + anew.computing if (anew := restarts(record, step)) else 0.0
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or begun > extra / 2:
         return "", 0.0

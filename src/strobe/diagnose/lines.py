@@ -8,6 +8,7 @@ from pathlib import Path
 from strobe.callbacks.columns import COLLECTING, OWNED, PHASES, RECOMPUTING
 from strobe.diagnose.attribution import PLACES
 from strobe.diagnose.rules import Finding
+from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import percent
 from strobe.records.run import Record, as_number
 
@@ -18,7 +19,6 @@ AT = 0.5  # of a function: its line is named if it has so much
 PHASE_OF = {
     "loader": "data_wait",
     "optimizer": "optimizer",
-    "transfer": "transfer",
     "small_batch": "forward",
     COLLECTING: COLLECTING,
     "launch_bound": "forward",
@@ -34,10 +34,11 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
 
     Or that of the ``longest`` phase which shows one, as where nothing was found: a backward pass runs no line of them.
     """
-    phases = [PHASE_OF.get(finding.cause, finding.subject)]
+    phases = PREPARING if finding.cause == "transfer" else (PHASE_OF.get(finding.cause, finding.subject),)
     if longest or finding.cause == "nothing":
         spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in PHASES}
-        phases = [one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= LONG * sum(spent.values())]
+        whole = LONG * sum(spent.values())
+        phases = tuple(one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= whole)
     known = (*PHASES, COLLECTING)
     places = ((phase if phase in known else f"{OWNED}{phase}", CALLED.get(phase, phase)) for phase in phases)
     told = next(filter(None, (_mostly(record, *place, finding) for place in places)), "")
