@@ -63,7 +63,11 @@ def test_what_is_left_out_waits_for_no_core_either(delayed: float) -> None:
     first, beside = diagnose(quiet)[0], diagnose(busy)[0]
     assert (first.cause, beside.cause) == ("loader", "loader")
     assert beside.lost == pytest.approx(first.lost)
-    assert bound(beside.as_dict()) == bound(first.as_dict()) == "With no waiting at all, training would be up to 2.5x as fast"
+    assert (
+        bound(beside.as_dict())
+        == bound(first.as_dict())
+        == "With no waiting at all, training would be up to 2.5x as fast"
+    )
 
 
 @pytest.mark.parametrize("cause", ["small_operations", "single_thread", "background_thread", "python_code"])

@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from strobe.callbacks.columns import COLLECTING, OWNED, PHASES, RECOMPUTING
-from strobe.diagnose.attribution import PLACES
+from strobe.callbacks.columns import COLLECTING, OWNED, PHASES, RECOMPUTING, THREAD
+from strobe.diagnose.attribution import PLACES, threads_beside
+from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import percent
@@ -35,21 +36,26 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
     Or that of the ``longest`` phase which shows one, as where nothing was found: a backward pass runs no line of them.
     """
     phases = PREPARING if finding.cause == "transfer" else (PHASE_OF.get(finding.cause, finding.subject),)
+    if finding.cause == "background_thread":
+        phases = tuple(f"{THREAD}{name}" for name, _ in threads_beside(record)[:1])
     if longest or finding.cause == "nothing":
         spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in PHASES}
         whole = LONG * sum(spent.values())
         phases = tuple(one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= whole)
-    known = (*PHASES, COLLECTING)
-    places = ((phase if phase in known else f"{OWNED}{phase}", CALLED.get(phase, phase)) for phase in phases)
-    told = next(filter(None, (_mostly(record, *place, finding) for place in places)), "")
-    return replace(finding, evidence=f"{finding.evidence} {told}") if told else finding
+    told = next(filter(None, (_mostly(record, phase, finding) for phase in phases)), "")
+    if not told:
+        return finding
+    return replace(finding, evidence=f"{finding.evidence} {in_words(told, record) if is_foreign(record) else told}")
 
 
-def _mostly(record: Record, phase: str, called: str, finding: Finding) -> str:
+def _mostly(record: Record, phase: str, finding: Finding) -> str:
     """Such as ``84% of the forward pass is spent in training_step, at train.py:57.``
 
     A finding that is only part of its phase (``WITHIN``) gets the line of that part, however short it is.
     """
+    called = CALLED.get(phase, phase.removeprefix(THREAD))
+    if phase not in (*PHASES, COLLECTING) and phase == called:
+        phase = f"{OWNED}{phase}"
     library = {"library_call": finding.subject, "recomputing": RECOMPUTING}.get(finding.cause)
     share_of = "python" if finding.cause == "python_code" else "share"
     # The training thread sees what loads only where there are no workers; afterwards it was done without them.

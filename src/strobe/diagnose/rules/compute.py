@@ -122,6 +122,8 @@ def optimizer(record: Record, step: Step) -> Finding | None:
             f"Update once in {now * factor} batches. This changes training like a batch {factor} times as large"
             + _scaling(record)
         )
+    if not fused and (name := record.setting("optimizer.unfused")) and record.text("accelerator") == "cpu":
+        advice = f"Try its fused update, which computes the same: {name}(..., fused=True) (not measured). Or: {advice}"
     if (rows := record.number("embedded") or 0.0) >= MOST_ROWS:
         advice = (
             f"{percent(rows)} of the weights are rows of embeddings, and a step uses only those of its batch: "
