@@ -51,7 +51,8 @@ class Lines:
         self._locked = Counter[tuple[str, Line | None, str]]()
         self._over = Event()
         gc.callbacks.append(self._collects)
-        Thread(target=self._look, name="strobe lines", daemon=True).start()
+        self.looks = Thread(target=self._look, name="strobe lines", daemon=True)
+        self.looks.start()
 
     def end(self) -> None:
         """Look no more. A second call does nothing."""

@@ -50,7 +50,7 @@ class Threads:
             if number is None or number == own or (used := _core_seconds(number)) is None:
                 continue
             known = self._threads.setdefault(number, _Thread(thread.name, used if first else 0.0, used))
-            if used - known.now >= BUSY * passed and thread.ident is not None:
+            if used - known.now >= BUSY * passed and thread.ident and thread is not (self._lines and self._lines.looks):
                 busy[thread.ident] = thread.name
             known.now = max(known.now, used)
         self._busy = busy

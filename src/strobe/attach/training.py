@@ -25,6 +25,7 @@ from strobe.attach.settings import (
     updating,
     what_is_loaded,
 )
+from strobe.attach.weights import parts_with, told_by_weights
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Clock
@@ -314,6 +315,7 @@ class Training:
         device = device_of(optimizers).type
         self.config["optimizer"] = updating(optimizers)
         summary = summarise(None, self.place, status=status, error=error, metrics={}, device=device, world=self.ranks)
+        summary |= told_by_weights(parts_with(optimizers), optimizers)
         summary |= self.known | {"devices": int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks)}
         return summary | {"script": command(), "settings": self.config}
 

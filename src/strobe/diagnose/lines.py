@@ -14,6 +14,7 @@ from strobe.present.format import percent
 from strobe.records.run import Record, as_number
 
 MOSTLY = 0.3  # of a phase: less in one function is not told
+SOME = 0.1  # of a wait for workers, in which the training process seldom runs any
 LONG = 0.2  # of the step: a shorter phase is not told of where nothing was found
 WITHIN = ("library_call", "python_code", "recomputing")  # causes that are but a part of their phase
 AT = 0.5  # of a function: its line is named if it has so much
@@ -35,7 +36,9 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
 
     Or that of the ``longest`` phase which shows one, as where nothing was found: a backward pass runs no line of them.
     """
-    phases = PREPARING if finding.cause == "transfer" else (PHASE_OF.get(finding.cause, finding.subject),)
+    phases: tuple[str, ...] = (PHASE_OF.get(finding.cause, finding.subject),)
+    if finding.cause == "transfer":
+        phases = PREPARING
     if finding.cause == "background_thread":
         phases = tuple(f"{THREAD}{name}" for name, _ in threads_beside(record)[:1])
     if longest or finding.cause == "nothing":
@@ -72,7 +75,8 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     (file, function), lines = max(found.items(), key=lambda one: sum(one[1].values()))
     whole, line = sum(lines.values()), max(lines, key=lambda one: (lines[one], one))
     share = lines[line]
-    if whole < MOSTLY and finding.cause not in WITHIN:
+    workers = finding.cause == "loader" and record.count("num_workers")  # the rest of the wait is theirs
+    if whole < (SOME if workers else MOSTLY) and finding.cause not in WITHIN:
         return ""
     where = f"{'' if share >= AT * whole else 'most often '}at {Path(file).name}:{line}"
     return f"{percent(min(1.0, whole))} of {called} is spent in {function}, {where}."

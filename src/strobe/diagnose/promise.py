@@ -11,7 +11,7 @@ from strobe.records.run import Record
 
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 # What shows of these is only a part: operations that are more than their fixed cost, a lock that slows all else.
-AT_LEAST = ("small_operations", "single_thread", "python_code", "background_thread", "precision")
+AT_LEAST = ("small_operations", "single_thread", "python_code", "background_thread", "precision", "unused_gradients")
 
 
 def is_measured(finding: Mapping[str, Any]) -> bool:

@@ -77,7 +77,16 @@ LOST = (
     *("loader", *FETCHING, "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
-    *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
+    *(
+        "recomputing",
+        "small_operations",
+        "single_thread",
+        "between",
+        "padding",
+        "upsampled",
+        "swapping",
+        "unused_gradients",
+    ),
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "validation": "validation",

@@ -106,7 +106,7 @@ def small_operations(record: Record, step: Step) -> Finding | None:
         f"Here an operation costs at least {duration(seconds / count)}, however small its tensors are: "
         f"{duration(seconds)} of each {duration(step.seconds)} step.",
         "A loop over samples, time steps or pairs makes so many: replace it by a few operations on whole tensors. If "
-        "they are a deep model's layers, use larger batches or torch.compile.",
+        "they are a deep model's layers, or a recurrent one's time steps, use larger batches or torch.compile.",
         (),
         up_to(without(step, compute=seconds)),
     )
