@@ -48,6 +48,11 @@ def line(
             "15% of the forward pass is spent in ask, at train.py:9.",
         ),
         (
+            *("library_call", "json"),  # in the phase in which it takes longest
+            [line("forward", 3, 0.1) | {"library": "json"}, line("other", 9, 0.9, "save") | {"library": "json"}],
+            "90% of code outside all phases is spent in save, at train.py:9.",
+        ),
+        (
             *("recomputing", ""),
             [
                 line("backward", 3, 0.8),
@@ -82,9 +87,9 @@ def line(
     ],
 )
 def test_the_function_with_most_of_the_phase_is_named(cause: str, subject: str, lines: Any, told: str) -> None:
-    seconds = {"forward": 0.02, "prepare": 0.01, "data_wait": 0.001}
+    seconds = {"forward": 0.02, "prepare": 0.01, "other": 0.01, "data_wait": 0.001}
     machine = {"threads": [{"name": "sender", "cores": 0.7}, {"name": "other", "cores": 0.1}]}
-    record = Record({"lines": lines, "step_seconds": seconds, "machine": machine})
+    record = Record({"lines": lines, "step_seconds": seconds, "machine": machine, "accelerator": "cpu"})
     finding = with_line(Finding(cause, "", "Before.", "", (), Figure(1, 1, 1), subject), record)
     assert finding.evidence == f"Before. {told}".strip()
 

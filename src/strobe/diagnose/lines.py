@@ -8,6 +8,7 @@ from pathlib import Path
 from strobe.callbacks.columns import COLLECTING, OWNED, PHASES, RECOMPUTING, THREAD
 from strobe.diagnose.attribution import PLACES, threads_beside
 from strobe.diagnose.foreign import in_words, is_foreign
+from strobe.diagnose.looks import in_libraries
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import percent
@@ -25,7 +26,6 @@ PHASE_OF = {
     COLLECTING: COLLECTING,
     "launch_bound": "forward",
     "small_operations": "forward",
-    "library_call": "forward",
     "recomputing": "backward",
 }
 CALLED = {"data_wait": "the wait", "optimizer": "the update", COLLECTING: "collecting"} | PLACES
@@ -39,7 +39,9 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
     phases: tuple[str, ...] = (PHASE_OF.get(finding.cause, finding.subject),)
     if finding.cause == "transfer":
         phases = PREPARING
-    if finding.cause == "background_thread":
+    elif finding.cause == "library_call":
+        phases = tuple(phase for phase, _ in filter(None, [in_libraries(record).get(finding.subject)]))
+    elif finding.cause == "background_thread":
         phases = tuple(f"{THREAD}{name}" for name, _ in threads_beside(record)[:1])
     if longest or finding.cause == "nothing":
         spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in PHASES}

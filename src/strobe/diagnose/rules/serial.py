@@ -113,11 +113,11 @@ def small_operations(record: Record, step: Step) -> Finding | None:
 
 
 def library_call(record: Record, step: Step) -> list[Finding]:
-    """The forward pass is notably long in a library that is not torch, as looks at the training thread show."""
+    """A computing phase is notably long in a library that is not torch, as looks at the training thread show."""
     return [
         Finding(
             "library_call",
-            f"{percent(seconds / step.seconds)} of each step is spent in {name}, which the forward pass calls",
+            f"{percent(seconds / step.seconds)} of each step is spent in {name}, which {COMPUTING[phase]} calls",
             f"It takes {duration(seconds)} of each {duration(step.seconds)} step, beside what the network computes.",
             _SELDOMER
             if name == LOGGING
@@ -127,7 +127,7 @@ def library_call(record: Record, step: Step) -> list[Finding]:
             up_to(without(step, compute=seconds)),
             subject=name,
         )
-        for name, seconds in in_libraries(record).items()
+        for name, (phase, seconds) in in_libraries(record).items()
         if seconds >= NOTABLE * step.seconds
     ]
 
