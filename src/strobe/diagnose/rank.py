@@ -77,16 +77,8 @@ LOST = (
     *("loader", *FETCHING, "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
-    *(
-        "recomputing",
-        "small_operations",
-        "single_thread",
-        "between",
-        "padding",
-        "upsampled",
-        "swapping",
-        "unused_gradients",
-    ),
+    *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
+    "unused_gradients",
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "validation": "validation",
@@ -150,7 +142,7 @@ def diagnose(record: Record) -> list[Finding]:
     if (step := step_of(record)) is None:
         return []
     shares = defaultdict[tuple[str, str], float](float)
-    own = 1 - taken(record) - taken_by_workers(record, step)
+    own = max(1 - MOST_LOST, 1 - taken(record) - taken_by_workers(record, step))
     for part in attribution(record, step):
         gap, apart = AT_ENDS.get(part.cause), part.cause in ("shared_machine", "workers_hurt", *FETCHING)
         # What does not run waits for no core either: it goes with its share of that waiting.

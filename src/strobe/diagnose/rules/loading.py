@@ -235,9 +235,9 @@ def _begun(record: Record, step: Step) -> str:
     if restarts(record, step) or (start - usual) * count < BEGUN * step.wait * step.images * measured:
         return ""
     told = (
-        f" The first step of an epoch waits {duration(start)}, others {duration(usual)}: look at what begins an epoch, "
+        f" The first step of an epoch waits {duration(start)}, others {duration(usual)}: look at what begins an epoch"
     )
-    return f"{told}such as the sampler's and the data set's __iter__." if count else ""
+    return f"{told}, such as the sampler's and the data set's __iter__." if count else ""
 
 
 def _nothing_measured(record: Record, step: Step) -> str:

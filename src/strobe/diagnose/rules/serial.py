@@ -50,10 +50,8 @@ def background_thread(record: Record, step: Step) -> Finding | None:
     if lost < NOTABLE * step.seconds:
         return None
     name, busiest = threads_beside(record)[0]
-    looks = [one for one in record.items("lines") if isinstance(one, dict) and one.get("phase") == f"{THREAD}{name}"]
-    runs = next(
-        (f", which {library} runs," for one in looks if (library := one.get("library")) and not one.get("line")), ""
-    )
+    looks = (one for one in record.items("lines") if isinstance(one, dict) and one.get("phase") == f"{THREAD}{name}")
+    runs = next((f", which {one.get('library')} runs," for one in looks if not one.get("line")), "")
     return Finding(
         "background_thread",
         f"Other threads of the process hold training up for {percent(lost / step.seconds)} of each step",
