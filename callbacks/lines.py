@@ -6,13 +6,13 @@ import sys
 import sysconfig
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from threading import Event, Thread, get_ident
 from types import FrameType
 from typing import Any
 
-from .columns import COLLECTING, OWNED, RECOMPUTING
+from .columns import COLLECTING, LOGGING, OWNED, RECOMPUTING, THREAD
 
 EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseconds from the thread that trains
 MOST = 2000  # looks: of a long training its first minutes
@@ -27,6 +27,7 @@ _TORCHS = {"torch", "Tensor"}  # names that a module has which computes with it
 _MODULE_CALL = "/torch/nn/modules/module.py"  # runs a network, or a part of one
 _CHECKPOINT = "/torch/utils/checkpoint.py"  # which in a backward pass computes activations again
 _BESIDE = ("torchmetrics", "torch.utils.tensorboard")  # of torch's kind, but no part of a network
+_LOGS = ("/pytorch/core/module.py", ("log", "log_dict"))  # a LightningModule's own, whatever they call
 
 Line = tuple[str, int, str]  # file, number, function
 
@@ -41,15 +42,17 @@ class Lines:
 
     Args:
         phase: what that thread is in now, such as ``forward`` or ``callbacks/<name>``.
+        others: the busy ones among the other threads, by their ``ident``: they are looked at, too.
     """
 
-    def __init__(self, phase: Callable[[], str]) -> None:
-        self._phase, self._thread = phase, get_ident()
+    def __init__(self, phase: Callable[[], str], others: Callable[[], Mapping[int, str]] = dict) -> None:
+        self._phase, self._thread, self._others = phase, get_ident(), others
         self._seen, self._looks = Counter[tuple[str, Line | None, str]](), Counter[str]()
         self._locked = Counter[tuple[str, Line | None, str]]()
         self._over = Event()
         gc.callbacks.append(self._collects)
-        Thread(target=self._look, name="strobe lines", daemon=True).start()
+        self.looks = Thread(target=self._look, name="strobe lines", daemon=True)
+        self.looks.start()
 
     def end(self) -> None:
         """Look no more. A second call does nothing."""
@@ -62,7 +65,8 @@ class Lines:
 
         ``library`` is empty where the line calls none but torch, and ``RECOMPUTING`` where a backward pass computes
         activations again: there the line may be None, as in a library's network. ``share`` is of the looks at that
-        phase, and so is ``python``: those that waited for Python's lock.
+        phase, and so is ``python``: those that waited for Python's lock. The phase of another thread is its name below
+        ``THREAD``, and a library that it runs alone has no line.
         """
         found = []
         for (phase, line, library), count in self._seen.most_common():
@@ -73,16 +77,18 @@ class Lines:
         return found
 
     def _look(self) -> None:
-        late = 0.0
-        while self._looks.total() < MOST:
+        late, looks = 0.0, 0
+        while (looks := looks + 1) <= MOST:
             pause = EVERY - min(late, EVERY / 2)  # so that looks come as often, whatever they wait for
             began, queued = time.monotonic(), _seconds_without_core()
             if self._over.wait(pause):
                 break
             late = max(0.0, time.monotonic() - began - pause)
             for_lock = late - (_seconds_without_core() - queued)
-            frame = sys._current_frames().get(self._thread)
-            self._note(self._phase(), frame, locked=for_lock > HELD * sys.getswitchinterval())
+            frames = sys._current_frames()
+            self._note(self._phase(), frames.get(self._thread), locked=for_lock > HELD * sys.getswitchinterval())
+            for thread, name in self._others().items():
+                self._note(f"{THREAD}{name}", frames.get(thread))
 
     def _collects(self, when: str, told: dict[str, int]) -> None:
         """As ``gc.callbacks``; a collection within a callback's hook is that callback's."""
@@ -92,6 +98,8 @@ class Lines:
 
     def _note(self, phase: str, frame: FrameType | None, *, locked: bool = False) -> None:
         line, library = own_line(frame)
+        if phase.startswith(THREAD) and line is None:
+            library = _runs(frame)
         place = phase, line, RECOMPUTING if phase == "backward" and _recomputes(frame) else library
         self._looks[phase] += 1
         self._seen[place] += 1
@@ -121,8 +129,20 @@ def own_line(frame: FrameType | None) -> tuple[Line | None, str]:
     return None, ""
 
 
+def _runs(frame: FrameType | None) -> str:
+    """The installed package that a thread runs; empty if it runs none."""
+    package = ""
+    while frame is not None:
+        if any(part in frame.f_code.co_filename for part in _INSTALLED):
+            package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        frame = frame.f_back
+    return package
+
+
 def _called(within: list[FrameType]) -> str:
     """The library that the outermost of these frames belongs to; empty if it computes with torch, as networks do."""
+    if within and (code := within[-1].f_code).co_filename.endswith(_LOGS[0]) and code.co_name in _LOGS[1]:
+        return LOGGING
     names = [str(frame.f_globals.get("__name__")) for frame in within]
     if beside := next((one for one in _BESIDE if any(name.startswith(one) for name in names)), ""):
         return beside

@@ -9,6 +9,7 @@ from typing import Any
 from .lines import Lines
 from .operations import Operations
 
+BUSY = 0.1  # cores: a thread that used less since the last look is not looked at
 EVERY = 0.5  # seconds between two looks, each of which takes some microseconds a thread
 
 
@@ -30,6 +31,7 @@ class Threads:
         self._phase = phase
         self._lines: Lines | None = None
         self._operations = Operations()
+        self._busy = dict[int, str]()  # names by ``ident``, at the last look
         self._began: float | None = None
         self._looked = 0.0
         self._threads: dict[int, _Thread] = {}
@@ -40,14 +42,18 @@ class Threads:
             return
         own, first = threading.get_native_id(), self._began is None
         if self._lines is None and not first:
-            self._lines = Lines(self._phase)
+            self._lines = Lines(self._phase, lambda: self._busy)
+        passed, busy = now - self._looked, dict[int, str]()
         self._began, self._looked = self._began or now, now
         for thread in threading.enumerate():
             number = thread.native_id
             if number is None or number == own or (used := _core_seconds(number)) is None:
                 continue
             known = self._threads.setdefault(number, _Thread(thread.name, used if first else 0.0, used))
+            if used - known.now >= BUSY * passed and thread.ident and thread is not (self._lines and self._lines.looks):
+                busy[thread.ident] = thread.name
             known.now = max(known.now, used)
+        self._busy = busy
 
     def end(self) -> None:
         """Look at lines and operations no more. A second call does nothing."""

@@ -18,7 +18,6 @@ from torch.utils.data import DataLoader, TensorDataset
 from strobe import Strobe
 from strobe.attach import callback, place
 from strobe.attach.entry import traces
-from strobe.attach.record import embedded
 from strobe.attach.settings import SCHEDULE, SHORT, schedule_of, schedule_on
 from strobe.callbacks import rows
 from strobe.callbacks.steps import StepRecorder
@@ -369,16 +368,3 @@ def test_several_loaders_without_workers_can_have_some(tmp_path: Path) -> None:
     assert settings(0).setting("engine.num_workers") == 0
     assert record(tmp_path / "here")["data"] == "RandomDataset and TensorDataset"
     assert settings(1).setting("engine.num_workers") is None  # of which one?
-
-
-def test_the_share_of_embeddings_leaves_out_what_a_layer_shares() -> None:
-    class Words(torch.nn.Module):
-        def __init__(self, *, tied: bool, sparse: bool = False) -> None:
-            super().__init__()
-            self.words, self.last = torch.nn.Embedding(30, 2, sparse=sparse), torch.nn.Linear(2, 30, bias=False)
-            if tied:
-                self.last.weight = self.words.weight
-
-    assert embedded(Words(tied=False)) == 0.5
-    assert embedded(Words(tied=True)) == embedded(Words(tied=False, sparse=True)) == 0.0
-    assert embedded(torch.nn.ReLU()) is None

@@ -12,7 +12,7 @@ import torchmetrics
 from torch.utils.checkpoint import checkpoint
 
 from strobe.callbacks import lines, threads
-from strobe.callbacks.columns import RECOMPUTING
+from strobe.callbacks.columns import LOGGING, RECOMPUTING, THREAD
 from strobe.callbacks.lines import Lines
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import Model, fit
@@ -92,6 +92,45 @@ def test_the_line_that_collects_garbage_is_told() -> None:
     assert Path(__file__).read_text().splitlines()[found["line"] - 1].strip() == "gc.collect()"
 
 
+def test_the_line_of_another_thread_that_computes_is_told(recorder: StepRecorder) -> None:
+    over = threading.Event()
+
+    def asking() -> None:
+        while not over.is_set():
+            pass
+
+    asker = threading.Thread(target=asking, name="asker")
+    waiter = threading.Thread(target=over.wait, name="waiter")
+    asker.start()
+    waiter.start()
+    fit(recorder, model=Pausing(), max_epochs=2)
+    over.set()
+    asker.join()
+    waiter.join()
+    assert recorder.threads is not None
+    found = {(one["phase"], one["function"]) for one in recorder.threads.lines() if one["phase"].startswith(THREAD)}
+    assert found == {(f"{THREAD}asker", "asking")}
+
+
+class Logging(Model):
+    """Logs far more than it computes."""
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        for number in range(100):
+            self.log(f"value {number}", torch.tensor(1.0), on_epoch=True)
+        return super().training_step(batch)
+
+
+def test_logging_is_told_from_computing_whatever_it_calls(recorder: StepRecorder) -> None:
+    fit(recorder, model=Logging(), max_epochs=4)
+    assert recorder.threads is not None
+    forward = [one for one in recorder.threads.lines() if one["phase"] == "forward"]
+    source = Path(__file__).read_text().splitlines()
+    logs = [one["library"] for one in forward if "self.log(" in source[one["line"] - 1]]
+    assert LOGGING in logs
+    assert "torchmetrics" not in logs  # which it uses
+
+
 class Measuring(Model):
     """Calls what is no part of a network, and what is."""
 
@@ -150,7 +189,7 @@ def test_python_code_is_told_from_operations_of_torch(recorder: StepRecorder, mo
             share, python = parts[name]
             parts[name] = share + one["share"], python + one["python"]
     (own, locked), (torchs, unlocked) = parts.values()
-    assert min(own, torchs) > 0.1, parts
+    assert min(own, torchs) > 0.05, parts  # ten looks at least, on a machine that is busy, too
     assert locked > own / 2, parts
     assert unlocked < torchs / 4, parts
 

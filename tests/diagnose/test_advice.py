@@ -1,9 +1,11 @@
 """What rules advise: the overrides, their values, and what they say of them."""
 
+import re
 from typing import Any
 
 import pytest
 
+from strobe.diagnose.predict import step_of
 from strobe.diagnose.promise import bound
 from strobe.diagnose.rank import diagnose
 from support.recorded import example, of
@@ -346,6 +348,43 @@ def test_an_update_of_embeddings_is_mostly_of_rows_that_the_batch_does_not_have(
     advice = of("optimizer", record)[0].advice
     assert advice.startswith("97% of the weights are rows of embeddings")
     assert "nn.Embedding(..., sparse=True)" in advice
+
+
+@pytest.mark.parametrize(("accelerator", "told"), [("cpu", True), ("cuda", False)])
+def test_a_fused_update_is_named_before_fewer_updates(accelerator: str, told: bool) -> None:
+    record = example("optimizer", summary__ceilings__alternatives=[], summary__accelerator=accelerator)
+    assert "fused" not in of("optimizer", record)[0].advice  # whether there is one is not known
+    record.config["optimizer"] = {"unfused": "AdamW"}
+    advice = of("optimizer", record)[0].advice
+    assert advice.startswith("Try its fused update") == told
+    assert ("AdamW(..., fused=True) (not measured). Or: Update once in" in advice) == told
+
+
+def test_batches_of_validation_that_are_far_smaller_than_those_of_training_are_named() -> None:
+    record = example("validation", summary__batch_size=256)
+    record.config["validation"] = {"batch_size": 1}
+    advice = of("validation", record)[0].advice
+    assert advice.startswith(
+        "Its batches are of 1, those of training of 256: use larger ones, DataLoader(..., batch_size=256)."
+    )
+    record.config["validation"] = {"batch_size": 128}
+    assert "batches are of" not in of("validation", record)[0].advice
+
+
+def test_what_begins_an_epoch_is_told_where_much_of_the_wait_is_there() -> None:
+    record = example("loader", summary__epoch_starts={"count": 4, "data_wait": 0.2}, summary__num_workers=2)
+    assert "begins an epoch" not in of("loader", record)[0].evidence
+    step = step_of(record)
+    assert step
+    whole = step.wait * step.images * (record.number("steps", "measured") or 0.0)
+    record.summary["epoch_starts"] = {"count": 4, "data_wait": whole / 8}
+    record.config["engine"]["persistent_workers"] = True
+    evidence = of("loader", record)[0].evidence
+    assert re.search(
+        r"The first step of an epoch waits [\d.]+ m?s, others [\d.]+ m?s: look at what begins an epoch", evidence
+    )
+    record.config["engine"]["persistent_workers"] = False
+    assert "begins an epoch" not in of("loader", record)[0].evidence  # new workers do
 
 
 def test_what_bounds_a_gain_is_the_end_of_its_interval_where_that_is_narrow() -> None:

@@ -48,6 +48,11 @@ def line(
             "15% of the forward pass is spent in ask, at train.py:9.",
         ),
         (
+            *("library_call", "json"),  # in the phase in which it takes longest
+            [line("forward", 3, 0.1) | {"library": "json"}, line("other", 9, 0.9, "save") | {"library": "json"}],
+            "90% of code outside all phases is spent in save, at train.py:9.",
+        ),
+        (
             *("recomputing", ""),
             [
                 line("backward", 3, 0.8),
@@ -67,14 +72,32 @@ def line(
             "20% of the backward pass is spent in hook, at train.py:9.",
         ),
         ("memory_layout", "", [line("forward", 3, 0.8)], ""),
+        (
+            *("transfer", ""),  # what a hook does with a batch
+            [line("prepare", 4, 0.6, "filters")],
+            "60% of scaling and augmenting is spent in filters, at train.py:4.",
+        ),
+        (
+            *("background_thread", ""),
+            [line("forward", 3, 0.8), line("thread/sender", 9, 1.0, "send")],
+            "100% of sender is spent in send, at train.py:9.",
+        ),
         ("loader", "", "damaged", ""),
         ("loader", "", [None, {"phase": "data_wait", "share": "x"}], ""),
     ],
 )
 def test_the_function_with_most_of_the_phase_is_named(cause: str, subject: str, lines: Any, told: str) -> None:
-    record = Record({"lines": lines, "step_seconds": {"forward": 0.02, "prepare": 0.01, "data_wait": 0.001}})
+    seconds = {"forward": 0.02, "prepare": 0.01, "other": 0.01, "data_wait": 0.001}
+    machine = {"threads": [{"name": "sender", "cores": 0.7}, {"name": "other", "cores": 0.1}]}
+    record = Record({"lines": lines, "step_seconds": seconds, "machine": machine, "accelerator": "cpu"})
     finding = with_line(Finding(cause, "", "Before.", "", (), Figure(1, 1, 1), subject), record)
     assert finding.evidence == f"Before. {told}".strip()
+
+
+def test_a_script_s_phases_are_called_as_it_knows_them() -> None:
+    summary = {"script": "python train.py", "lines": [line("prepare", 4, 0.6)]}
+    finding = with_line(Finding("transfer", "", "Before.", "", (), Figure(1, 1, 1)), Record(summary))
+    assert finding.evidence == "Before. 60% of preparing batches (transfer hooks) is spent in ask, at train.py:4."
 
 
 def test_what_workers_load_is_named_by_what_it_took_without_them() -> None:

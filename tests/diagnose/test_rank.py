@@ -302,6 +302,16 @@ def test_a_collection_or_two_are_no_cause() -> None:
     assert "garbage_collection" not in causes(record)
 
 
+def test_steps_are_not_uneven_where_they_grow_or_where_others_may_interrupt_them() -> None:
+    record = example("uneven_steps", summary__environment__usable_cores=2, summary__uneven__files=None)
+    for others, idle, told in ((0.3, 0.5, True), (0.02, 0.05, True), (0.3, 0.05, False)):  # they take idle cores first
+        record.summary["machine"] = {"others": others, "idle": idle, "delayed": 0.05}
+        assert ("uneven_steps" in causes(record)) == told
+    record = example("uneven_steps")
+    record.summary["quarters"] = example("slowing_down").summary["quarters"]
+    assert "uneven_steps" not in causes(record)
+
+
 def test_uneven_steps_by_garbage_collection_are_told_so() -> None:
     uneven = {"steps": 20, "usual_seconds": 0.08, "long_seconds": 0.4, "extra_seconds": 0.036, "phase": "forward"}
     (first, *_) = diagnose(example("garbage_collection", summary__uneven=uneven | {"garbage_seconds": 0.035}))

@@ -119,6 +119,7 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__lines": [{"phase": "forward", "share": 0.9}]},  # an old record
         {"summary__accelerator": "cuda"},  # whose host runs ahead
     ],
+    "unused_gradients": [{"summary__unused_gradients": 0.05}, {"summary__unused_gradients": None}],
     "padding": [{"summary__padding": 0.05}, {"summary__padding": None}],
     "recomputing": [
         {"summary__lines": [{"phase": "backward", "library": "torch.utils.checkpoint", "share": 0.1}]},  # not notable

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from strobe.callbacks.columns import COLUMNS, CPU, PHASES
+from strobe.callbacks.columns import COLUMNS, CPU, OWNED, PHASES
 from strobe.records.files import whole, write_summary
 from strobe.records.run import Record, load_record, read_summary
 from strobe.records.steps import measure_steps
@@ -113,6 +113,25 @@ def test_steps_that_compile_anew_count_for_nothing_unless_most_do(
     assert found["recompiled"] == len(compiled)
     assert found["steps"] == {"measured": left, "profiled": 0, "skipped": 10 - left}
     assert (found["step_seconds"]["total"] > 0.2) == (left == 7)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "calls"),
+    [
+        ([0.009] * 38 + [0.05, 0.1], 40),  # it runs in each step, now and then on a busy machine
+        ([1e-5] * 38 + [0.2, 0.3], 2),  # it only looks whether there is work
+        ([0.0] * 40, 0),
+    ],
+)
+def test_a_callback_runs_in_the_steps_in_which_it_takes_time(tmp_path: Path, seconds: list[float], calls: int) -> None:
+    path = tmp_path / "steps.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.DictWriter(file, (*COLUMNS, f"{OWNED}Audit"), restval=0)
+        rows.writeheader()
+        for step, spent in enumerate([0.0] * len(WARMUP) + seconds):
+            rows.writerow({"step": step, "images": 8, "total": 1, f"{OWNED}Audit": spent})
+    (found,) = measure_steps(path)["callbacks"]
+    assert (found["name"], found["calls"], found["longest"]) == ("Audit", calls, max(seconds))
 
 
 @pytest.mark.parametrize(("content", "skipped"), [(None, 0), ("", 0), ([], 0), (WARMUP, 3)], ids=str)

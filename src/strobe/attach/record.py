@@ -1,7 +1,6 @@
 """The record of a training: what any Trainer can tell of it, what is concluded, and where a person reads it."""
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -10,8 +9,8 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from torch.nn.parameter import UninitializedParameter
 
+from strobe.attach.weights import told_by_weights
 from strobe.callbacks.owners import kinds
 from strobe.callbacks.rows import StepLog
 from strobe.diagnose import rank
@@ -56,6 +55,7 @@ def summarise(
     known = kinds(trainer) if trainer and trainer.lightning_module else {}
     for one in steps["callbacks"]:
         one["kind"] = known.get(one["name"], "callback")
+    learning = trainer.optimizers if trainer else ()
     batches, world = trainer and trainer.num_training_batches, trainer.world_size if trainer else world
     ranks = None
     try:
@@ -80,8 +80,7 @@ def summarise(
         "devices": trainer and trainer.num_devices,
         "world_size": world,
         "precision": trainer and str(trainer.precision),
-        "weights": weights_of(trainer.lightning_module) if trainer and trainer.lightning_module else None,
-        "embedded": embedded(trainer.lightning_module) if trainer and trainer.lightning_module else None,
+        **told_by_weights(trainer.lightning_module.modules() if trainer and trainer.lightning_module else (), learning),
         "train_images": None,
         "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
         "image_size": None,
@@ -117,29 +116,6 @@ def readable(metrics: Mapping[str, Any]) -> dict[str, float]:
         with suppress(RuntimeError):
             found[name] = float(value)
     return found
-
-
-def weights_of(module: torch.nn.Module) -> str | None:
-    """The floating-point type that most weights to train have, such as ``float32``; None if there are none."""
-    counts = Counter[str]()
-    for parameter in module.parameters():
-        if parameter.requires_grad and not isinstance(parameter, UninitializedParameter):
-            counts[str(parameter.dtype).removeprefix("torch.")] += parameter.numel()
-    return max(counts, key=lambda name: counts[name], default=None)
-
-
-def embedded(module: torch.nn.Module) -> float | None:
-    """The share of the weights to train that are rows of embeddings, with dense gradients; None without weights."""
-    sizes, others = dict[int, int](), set[int]()
-    for part in module.modules():
-        dense = isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) and not part.sparse
-        for one in part.parameters(recurse=False):
-            if one.requires_grad and not isinstance(one, UninitializedParameter):
-                sizes[id(one)] = one.numel()
-                if not dense:
-                    others.add(id(one))  # such as a last layer that has the embedding's weights
-    total = sum(sizes.values())
-    return 1 - sum(sizes[one] for one in others) / total if total else None
 
 
 def save(summary: dict[str, Any], run_dir: Path) -> None:

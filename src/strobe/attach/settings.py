@@ -20,6 +20,7 @@ from strobe.process.output import note
 SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
 SHORT = {"wait": 4, "warmup": 1, "active": 2, "repeat": 1}  # on a GPU, to tell its work from its waiting for the host
 
+UNFUSED = (torch.optim.Adam, torch.optim.AdamW)  # whose fused update is far faster, on a CPU too
 _LOADER = ("num_workers", "persistent_workers", "pin_memory", "prefetch_factor")
 _TRAINER = (
     *("precision", "log_every_n_steps", "check_val_every_n_epoch", "val_check_interval", "max_epochs"),
@@ -62,7 +63,8 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     """Settings by the names that rules ask for: ``engine`` of the loader, ``trainer``, ``threads``."""
     progress = getattr(trainer, "progress_bar_callback", None)
     found = loading_of(getattr(trainer, "train_dataloader", None))
-    found["validation"] = {"restarted_workers": _restarted_workers(trainer)}
+    found["validation"] = _validation(trainer)
+    found["optimizer"] = updating(trainer.optimizers)
     found["trainer"] = {name: getattr(trainer, name, None) for name in _TRAINER}
     found["trainer"]["enable_progress_bar"] = bool(progress and getattr(progress, "is_enabled", True))
     found["trainer"]["detect_anomaly"] = torch.is_anomaly_enabled() or bool(getattr(trainer, "_detect_anomaly", False))
@@ -74,10 +76,19 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     return found | described(trainer, _loaders(trainer.train_dataloader))
 
 
-def _restarted_workers(trainer: Any) -> int:
-    """How many loader workers start anew with each validation."""
+def _validation(trainer: Any) -> dict[str, Any]:
+    """How many loader workers start anew with each validation, and the size of its smallest batches."""
     loaders = _loaders(getattr(trainer, "val_dataloaders", None))
-    return sum(one.num_workers for one in loaders if not getattr(one, "persistent_workers", True))
+    restarted = sum(one.num_workers for one in loaders if not getattr(one, "persistent_workers", True))
+    sizes = [size for one in loaders if isinstance(size := getattr(one, "batch_size", None), int)]
+    return {"restarted_workers": restarted, "batch_size": min(sizes, default=None)}
+
+
+def updating(optimizers: Iterable[Any]) -> dict[str, Any]:
+    """``unfused``: the class of optimizers that have a fused update and do not use it; None where one has none."""
+    names = {type(one).__name__ if type(one) in UNFUSED else None for one in optimizers}
+    fused = any(group.get("fused") for one in optimizers for group in one.param_groups)
+    return {"unfused": names.pop() if len(names) == 1 and not fused else None}
 
 
 def loading_of(loader: Any) -> dict[str, Any]:

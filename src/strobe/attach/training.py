@@ -16,7 +16,16 @@ import torch
 from strobe.attach.place import command, new_directory, stop, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, status_of, summarise, tell_verdict
-from strobe.attach.settings import Asked, device_of, keeps_its_profiler, loading_of, schedule_on, what_is_loaded
+from strobe.attach.settings import (
+    Asked,
+    device_of,
+    keeps_its_profiler,
+    loading_of,
+    schedule_on,
+    updating,
+    what_is_loaded,
+)
+from strobe.attach.weights import parts_with, told_by_weights
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Clock
@@ -303,8 +312,11 @@ class Training:
         tell_verdict(summary, self.place)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
-        device = device_of(list(self.phases.optimizers)).type
+        optimizers = list(self.phases.optimizers)
+        device = device_of(optimizers).type
+        self.config["optimizer"] = updating(optimizers)
         summary = summarise(None, self.place, status=status, error=error, metrics={}, device=device, world=self.ranks)
+        summary |= told_by_weights(parts_with(optimizers), optimizers)
         summary |= self.known | {"devices": int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks)}
         return summary | {"script": command(), "settings": self.config}
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from strobe.callbacks.columns import OWNED
-from strobe.diagnose.cores import IDLE, lack_of_cores, taken, taken_by_workers
+from strobe.diagnose.cores import IDLE, interrupting, lack_of_cores, taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.looks import parts_seen
 from strobe.diagnose.predict import NOTABLE, Step
-from strobe.diagnose.symptoms import cores_of_a_rank, made_up, many_operations, padded, restarts
+from strobe.diagnose.symptoms import cores_of_a_rank, for_nothing, made_up, many_operations, padded, restarts
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
@@ -167,8 +167,7 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
         return {}
     # A thread whose core the host of this virtual machine has taken seems to run.
     stolen = min(1.0, (record.number("machine", "stolen") or 0.0) / max(0.01, 1 - idle))
-    kept_away = (delayed or 0.0) + stolen
-    on_cpu = record.text("accelerator") == "cpu"
+    kept_away, on_cpu = (delayed or 0.0) + stolen, record.text("accelerator") == "cpu"
     # The torch threads that compute with the main one. If no core is idle, it may sleep until another gets one.
     together = record.count("threads") or 1 if on_cpu and idle > IDLE and not taken(record) else 1
     found, beside, waiting = {}, sum(cores for _, cores in threads_beside(record)), held(record, step)
@@ -277,9 +276,10 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
     measured = record.number("steps", "measured") or 0.0
     usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
-    if taken(record) and not record.items("uneven", "files", "slow"):  # other processes explain it
-        return "", 0.0
     extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
+    others = taken(record) or interrupting(record) * step.seconds >= extra
+    if growth(record, step) or (others and not record.items("uneven", "files", "slow")):  # which explain it
+        return "", 0.0
     begun = anew.begun + anew.computing if (anew := restarts(record, step)) else 0.0
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or begun > extra / 2:
         return "", 0.0
@@ -351,10 +351,11 @@ def _of_computing(
     operations = min(max(0.0, many_operations(record, step)[1] - fixed), computing)
     yield Part("small_operations", "", "fixed cost of each operation", operations)
     yield Part("padding", "", "computing on padding", empty := min(padded(record), computing - operations))
-    rest = computing - operations - empty
-    unused = min(unused_cores(record), rest)
-    yield Part("threads", "", "cores that no thread uses", unused)
-    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest - unused))
+    unused = min(for_nothing(record), rest := computing - operations - empty)
+    yield Part("unused_gradients", "", "gradients that nothing uses", unused)
+    idle = min(unused_cores(record), rest := rest - unused)
+    yield Part("threads", "", "cores that no thread uses", idle)
+    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest - idle))
     # Less the fixed costs, which are on one thread too.
     costs = garbage_seconds(record) + fixed + operations
     left = max(0.0, 1 - costs / total) if (total := sum(alone.values())) else 0.0

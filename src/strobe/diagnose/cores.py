@@ -30,6 +30,15 @@ def taken(record: Record, *part: str) -> float:
     return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
 
 
+def interrupting(record: Record) -> float:
+    """The most that other processes may add to a mean step, as a share: each operation waits for its slowest core.
+
+    0 where cores are idle, which they take then.
+    """
+    others, stolen, idle = (record.number("machine", name) or 0.0 for name in ("others", "stolen", "idle"))
+    return (others + stolen) * (cores_of_a_rank(record) or 1.0) if idle <= IDLE else 0.0
+
+
 def taken_by_workers(record: Record, step: Step) -> float:
     """The share of its time that training waited for cores used by its own loader workers; 0 if that is small.
 

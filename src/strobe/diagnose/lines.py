@@ -5,25 +5,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from strobe.callbacks.columns import COLLECTING, OWNED, PHASES, RECOMPUTING
-from strobe.diagnose.attribution import PLACES
+from strobe.callbacks.columns import COLLECTING, OWNED, PHASES, RECOMPUTING, THREAD
+from strobe.diagnose.attribution import PLACES, threads_beside
+from strobe.diagnose.foreign import in_words, is_foreign
+from strobe.diagnose.looks import in_libraries
 from strobe.diagnose.rules import Finding
+from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import percent
 from strobe.records.run import Record, as_number
 
 MOSTLY = 0.3  # of a phase: less in one function is not told
+SOME = 0.1  # of a wait for workers, in which the training process seldom runs any
 LONG = 0.2  # of the step: a shorter phase is not told of where nothing was found
 WITHIN = ("library_call", "python_code", "recomputing")  # causes that are but a part of their phase
 AT = 0.5  # of a function: its line is named if it has so much
 PHASE_OF = {
     "loader": "data_wait",
     "optimizer": "optimizer",
-    "transfer": "transfer",
     "small_batch": "forward",
     COLLECTING: COLLECTING,
     "launch_bound": "forward",
     "small_operations": "forward",
-    "library_call": "forward",
     "recomputing": "backward",
 }
 CALLED = {"data_wait": "the wait", "optimizer": "the update", COLLECTING: "collecting"} | PLACES
@@ -34,21 +36,31 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
 
     Or that of the ``longest`` phase which shows one, as where nothing was found: a backward pass runs no line of them.
     """
-    phases = [PHASE_OF.get(finding.cause, finding.subject)]
+    phases: tuple[str, ...] = (PHASE_OF.get(finding.cause, finding.subject),)
+    if finding.cause == "transfer":
+        phases = PREPARING
+    elif finding.cause == "library_call":
+        phases = tuple(phase for phase, _ in filter(None, [in_libraries(record).get(finding.subject)]))
+    elif finding.cause == "background_thread":
+        phases = tuple(f"{THREAD}{name}" for name, _ in threads_beside(record)[:1])
     if longest or finding.cause == "nothing":
         spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in PHASES}
-        phases = [one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= LONG * sum(spent.values())]
-    known = (*PHASES, COLLECTING)
-    places = ((phase if phase in known else f"{OWNED}{phase}", CALLED.get(phase, phase)) for phase in phases)
-    told = next(filter(None, (_mostly(record, *place, finding) for place in places)), "")
-    return replace(finding, evidence=f"{finding.evidence} {told}") if told else finding
+        whole = LONG * sum(spent.values())
+        phases = tuple(one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= whole)
+    told = next(filter(None, (_mostly(record, phase, finding) for phase in phases)), "")
+    if not told:
+        return finding
+    return replace(finding, evidence=f"{finding.evidence} {in_words(told, record) if is_foreign(record) else told}")
 
 
-def _mostly(record: Record, phase: str, called: str, finding: Finding) -> str:
+def _mostly(record: Record, phase: str, finding: Finding) -> str:
     """Such as ``84% of the forward pass is spent in training_step, at train.py:57.``
 
     A finding that is only part of its phase (``WITHIN``) gets the line of that part, however short it is.
     """
+    called = CALLED.get(phase, phase.removeprefix(THREAD))
+    if phase not in (*PHASES, COLLECTING) and phase == called:
+        phase = f"{OWNED}{phase}"
     library = {"library_call": finding.subject, "recomputing": RECOMPUTING}.get(finding.cause)
     share_of = "python" if finding.cause == "python_code" else "share"
     # The training thread sees what loads only where there are no workers; afterwards it was done without them.
@@ -65,7 +77,8 @@ def _mostly(record: Record, phase: str, called: str, finding: Finding) -> str:
     (file, function), lines = max(found.items(), key=lambda one: sum(one[1].values()))
     whole, line = sum(lines.values()), max(lines, key=lambda one: (lines[one], one))
     share = lines[line]
-    if whole < MOSTLY and finding.cause not in WITHIN:
+    workers = finding.cause == "loader" and record.count("num_workers")  # the rest of the wait is theirs
+    if whole < (SOME if workers else MOSTLY) and finding.cause not in WITHIN:
         return ""
     where = f"{'' if share >= AT * whole else 'most often '}at {Path(file).name}:{line}"
     return f"{percent(min(1.0, whole))} of {called} is spent in {function}, {where}."

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from strobe.callbacks.columns import RECOMPUTING
 from strobe.records.run import Record, as_number
 
+CALLING = ("forward", "other")  # phases of which a library is told; what calls a backward pass may be one, too
+
 
 def parts_seen(
     record: Record, places: Mapping[str, str], *, locked: bool
@@ -16,21 +18,28 @@ def parts_seen(
         places: computing phases, and what they are called.
         locked: whether training waits for another thread that holds Python's lock: then it is not told who does.
     """
-    for name, seconds in in_libraries(record).items():
-        yield "library_call", name, f"in {name}", "forward", seconds
+    for name, (phase, seconds) in in_libraries(record).items():
+        yield "library_call", name, f"in {name}", phase, seconds
     yield "recomputing", "", "computing activations again", "backward", recomputed(record)
     for phase, place in () if locked else places.items():
         yield "python_code", phase, f"Python code in {place}", phase, in_python(record, phase)
 
 
-def in_libraries(record: Record) -> dict[str, float]:
-    """Seconds of a step's forward pass in each library beside torch that the user's own code calls, the most first."""
-    shares = defaultdict[str, float](float)
-    for one in looks(record, "forward"):
-        shares[_library(one)] += as_number(one.get("share")) or 0.0
-    seconds = record.number("step_seconds", "forward") or 0.0
-    found = sorted(((share, name) for name, share in shares.items() if name), reverse=True)
-    return {name: min(1.0, share) * seconds for share, name in found}
+def in_libraries(record: Record) -> dict[str, tuple[str, float]]:
+    """Libraries beside torch that the user's own code calls, by seconds of a step: the most first, each in one phase.
+
+    That is the phase in which it takes longest.
+    """
+    shares = defaultdict[tuple[str, str], float](float)
+    for phase in CALLING:
+        for one in looks(record, phase):
+            if name := _library(one):
+                shares[phase, name] += as_number(one.get("share")) or 0.0
+    seconds = {key: min(1.0, share) * (record.number("step_seconds", key[0]) or 0.0) for key, share in shares.items()}
+    found: dict[str, tuple[str, float]] = {}
+    for phase, name in sorted(seconds, key=lambda key: -seconds[key]):
+        found.setdefault(name, (phase, seconds[phase, name]))
+    return found
 
 
 def recomputed(record: Record) -> float:

@@ -10,6 +10,8 @@ from strobe.present.format import percent
 from strobe.records.run import Record
 
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
+# What shows of these is only a part: operations that are more than their fixed cost, a lock that slows all else.
+AT_LEAST = ("small_operations", "single_thread", "python_code", "background_thread", "precision", "unused_gradients")
 
 
 def is_measured(finding: Mapping[str, Any]) -> bool:
@@ -36,8 +38,8 @@ def gain(finding: Mapping[str, Any]) -> str:
 def bound(finding: Mapping[str, Any]) -> str:
     """Of a finding without a remedy that was measured, how fast training would be without the cause, in words.
 
-    That is more than what a remedy brings: workers, say, do not take all waiting away. Empty where there is a remedy,
-    and where the cause costs little.
+    That is more than what a remedy brings: workers, say, do not take all waiting away; but of some causes only a part
+    shows (``AT_LEAST``). Empty where there is a remedy, and where the cause costs little.
     """
     if not _is_bounded(finding) or finding.get("cause") in ("shared_machine", *ENDANGERS):
         return ""  # their cost in caches, and in threads that wait for each other, is unknown
@@ -47,7 +49,12 @@ def bound(finding: Mapping[str, Any]) -> str:
     lost = record.number("lost")  # which older records do not have
     most = max(high if known else median, 1 / max(1e-3, 1 - lost)) if lost is not None else high
     without = "With no waiting at all" if finding.get("cause") == "loader" else "Without it"
-    return f"{without}, training would be up to {most:.{1 if most >= 1.5 else 2}f}x as fast" if most >= WORTH else ""
+    if most < WORTH:
+        return ""
+    times = f"{most:.{1 if most >= 1.5 else 2}f}x as fast"
+    if finding.get("cause") in AT_LEAST:
+        return f"{without}, training would be about {times}, perhaps more"
+    return f"{without}, training would be up to {times}"
 
 
 def _is_bounded(finding: Mapping[str, Any]) -> bool:

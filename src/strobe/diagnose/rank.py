@@ -13,7 +13,7 @@ from typing import Any
 
 from strobe.diagnose import rules
 from strobe.diagnose.attribution import COMPUTING, attribution, growth, hooks
-from strobe.diagnose.cores import taken
+from strobe.diagnose.cores import taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.lines import with_line
@@ -79,6 +79,7 @@ LOST = (
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
     *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
+    "unused_gradients",
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "validation": "validation",
@@ -92,6 +93,7 @@ TIE = 0.15  # of the largest share: smaller differences vary from run to run
 FEWEST_STEPS = 6  # measured: from here on the smallest and the largest enclose the median 95 times in 100
 EVIDENT = 0.25  # of training: with fewer steps, smaller parts are not reported
 ALIKE = 1.5  # times the mean: a callback that never takes longer, in each of these few steps, is evident too
+MOST_LOST = 0.99  # of training
 FAR_BELOW = 2.0  # times as much as it gains would be gained, if all of its share of the step could be
 
 
@@ -141,9 +143,12 @@ def diagnose(record: Record) -> list[Finding]:
     if (step := step_of(record)) is None:
         return []
     shares = defaultdict[tuple[str, str], float](float)
+    own = max(1 - MOST_LOST, 1 - taken(record) - taken_by_workers(record, step))
     for part in attribution(record, step):
-        gap = AT_ENDS.get(part.cause)
-        shares[part.cause, part.subject] += part.share * (of_an_epoch(record, gap) if gap else 1.0)
+        gap, apart = AT_ENDS.get(part.cause), part.cause in ("shared_machine", "workers_hurt", *FETCHING)
+        # What does not run waits for no core either: it goes with its share of that waiting.
+        share = part.share if apart else min(MOST_LOST, part.share / own)
+        shares[part.cause, part.subject] += share * (of_an_epoch(record, gap) if gap else 1.0)
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
     if is_foreign(record):
         found = [spoken(one, record, step) for one in found]
@@ -284,12 +289,9 @@ def _limit(record: Record, step: Step | None, finding: Finding) -> str:
     """Why fixing it gains far less than its share of the step: a clause; empty where it does not, or why is unknown."""
     if step is None or finding.lost is None:
         return ""
-    predicted, lost = finding.predicted_speedup.median, min(finding.lost, 0.99)
-    free, within = (
-        1 - taken(record),
-        1.0 if finding.cause in (*AT_ENDS, "workers_restart") else step.length / step.total,
-    )
-    share = min(0.99, step.waiting if finding.cause in ("loader", *FETCHING) else lost / (free * within))
+    predicted, lost = finding.predicted_speedup.median, min(finding.lost, MOST_LOST)
+    within = 1.0 if finding.cause in (*AT_ENDS, "workers_restart") else step.length / step.total
+    share = min(MOST_LOST, step.waiting if finding.cause in ("loader", *FETCHING) else lost / within)
     promised = predicted if finding.overrides else max(predicted, 1 / (1 - lost))
     if (
         finding.cause not in LOST
@@ -300,8 +302,6 @@ def _limit(record: Record, step: Step | None, finding: Finding) -> str:
     if finding.overrides:
         shared = finding.cause == "loader" and record.flag("ceilings", "shared_cores")
         return "loader and model share the cores" if shared else ""
-    if free < within:
-        return f"training also waits for a core for {percent(1 - free)} of its time"
     return f"{percent(1 - within)} of training lies between steps" if 1 - within >= NOTABLE else ""
 
 

@@ -315,6 +315,12 @@ def padded(record: Record) -> float:
     return min(1.0, max(0.0, record.number("padding") or 0.0)) * passes
 
 
+def for_nothing(record: Record) -> float:
+    """Seconds of a step's backward pass for gradients of weights that no optimizer has, by how many these are."""
+    share = min(1.0, max(0.0, record.number("unused_gradients") or 0.0))
+    return share * (record.number("step_seconds", "backward") or 0.0)
+
+
 def _pixels(record: Record, *path: str) -> float | None:
     height, width = (*(as_number(side) or 0.0 for side in record.items(*path)), 0.0, 0.0)[:2]
     return height * width if height > 0 < width else None

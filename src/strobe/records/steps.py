@@ -15,7 +15,7 @@ from strobe.records.step_table import StepTable, Values, read_table
 FEWEST_TO_TELL = 40  # steps: with fewer, unevenness is not reported
 FEWEST_TO_GROW = 8  # likewise for slowing down: two in each quarter of the run
 BLOCKS = 32  # of the run, at most, of which each pair is compared
-CALLED = 0.1  # of the longest: a hook that only checks whether there is work takes less
+CALLED = 0.1  # of a call that takes long: a hook that only checks whether there is work takes less
 SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too coarse
 FEWEST_SAMPLES = 4  # steps, of which one may be left out
 FEWEST_FIGURES = 8  # of memory
@@ -267,9 +267,9 @@ def _callbacks(rows: StepTable) -> list[dict[str, Any]]:
     for column in rows.columns:
         if column.startswith(OWNED) and rows.has(column)[:1].any():
             values, name = rows.get(column), column.removeprefix(OWNED)
-            longest = float(values.max())
-            calls = int((values > CALLED * longest).sum())
-            found.append({"name": name, "mean": float(values.mean()), "longest": longest, "calls": calls})
+            typical = np.sort(values)[-max(1, _half(values))]
+            figures = {"mean": float(values.mean()), "longest": float(values.max())}
+            found.append({"name": name, **figures, "calls": int((values > CALLED * typical).sum())})
     return sorted(found, key=lambda one: -one["mean"])
 
 

@@ -9,6 +9,7 @@ from strobe.diagnose.symptoms import EPOCHS, INTERVAL, all_steps, of_an_epoch, r
 from strobe.present.format import duration, percent
 from strobe.records.run import Figure, Record
 
+FAR = 4  # times the size of validation's batches: those of training are far larger
 SAVES = "checkpoint.every_n_epochs"
 
 
@@ -18,6 +19,10 @@ def validation(record: Record, step: Step) -> Finding | None:
         return None
     seconds, share, factor = lost
     overrides, left, advice = _seldomer(record, factor)
+    size, trained = record.whole("validation.batch_size"), record.count("batch_size")
+    if size and trained and trained >= FAR * size:
+        told = f"Its batches are of {size}, those of training of {trained}"
+        advice = f"{told}: use larger ones, DataLoader(..., batch_size={trained}). Or: {advice}"
     return Finding(
         "validation",
         f"Validation takes {percent(share)} of training",

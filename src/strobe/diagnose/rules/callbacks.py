@@ -79,7 +79,7 @@ def _finding(
     who = f"Hooks of {name} itself take" if hook.kind == "module" else f"{name} takes"
     title = f"{who} {percent(hook.mean / step.seconds)} of each step"
     measured = _measured(record)
-    often = f"it runs in {hook.calls:,.0f} of {measured:,.0f} steps, for " if hook.calls and measured else ""
+    often = f"it takes notable time in {hook.calls:,.0f} of {measured:,.0f} steps, " if hook.calls and measured else ""
     several = f" ({len(hook.names)} instances)" if len(hook.names) > 1 else ""
     evidence = f"{name} costs {duration(hook.mean)} per mean step{several}: {often}up to {duration(hook.longest)}."
     predicted = without(step, pause=max(0.0, saved))

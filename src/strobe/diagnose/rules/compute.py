@@ -18,6 +18,7 @@ from strobe.diagnose.symptoms import (
     PREPARING,
     accumulated,
     cores_of_a_rank,
+    for_nothing,
     scaling,
 )
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
@@ -122,6 +123,8 @@ def optimizer(record: Record, step: Step) -> Finding | None:
             f"Update once in {now * factor} batches. This changes training like a batch {factor} times as large"
             + _scaling(record)
         )
+    if not fused and (name := record.setting("optimizer.unfused")) and record.text("accelerator") == "cpu":
+        advice = f"Try its fused update, which computes the same: {name}(..., fused=True) (not measured). Or: {advice}"
     if (rows := record.number("embedded") or 0.0) >= MOST_ROWS:
         advice = (
             f"{percent(rows)} of the weights are rows of embeddings, and a step uses only those of its batch: "
@@ -146,6 +149,23 @@ def recomputing(record: Record, step: Step) -> Finding | None:
         "gradient checkpointing.",
         (),
         without(step, compute=seconds),
+    )
+
+
+def unused_gradients(record: Record, step: Step) -> Finding | None:
+    """The backward pass computes gradients of weights that nothing updates."""
+    share, seconds = record.number("unused_gradients") or 0.0, for_nothing(record)
+    if seconds < NOTABLE * step.seconds:
+        return None
+    whole = record.number("step_seconds", "backward") or 0.0
+    return Finding(
+        "unused_gradients",
+        f"{percent(share)} of the gradients are of weights that no optimizer has",
+        f"The backward pass takes {duration(whole)} of each {duration(step.seconds)} step, and computes them too.",
+        "If these weights are not to learn, such as a teacher's or a frozen network's, compute with them under "
+        "torch.no_grad(), or call requires_grad_(False) on them. Otherwise give them to the optimizer.",
+        (),
+        up_to(without(step, compute=seconds)),
     )
 
 

@@ -214,6 +214,7 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
             "Make them and the batches float32 (model.float()), and compare the accuracy.",
             overrides,
             up_to(most),
+            lost=1 - 1 / most.median,
         )
     return Finding(
         "precision",

@@ -4,7 +4,7 @@ import math
 
 from strobe.diagnose.attribution import SLEEPING
 from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
-from strobe.diagnose.cores import lack_of_cores, lost_cores, sharing, taken_by_workers, untried_workers
+from strobe.diagnose.cores import lack_of_cores, lost_cores, sharing, taken, taken_by_workers, untried_workers
 from strobe.diagnose.fetching import storage_cause
 from strobe.diagnose.foreign import is_foreign
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_loader, without, without_waiting
@@ -27,6 +27,7 @@ from strobe.records.run import Figure, Record, as_number
 SELDOM = 0.75  # of the steps in which a worker's batches come in turn: fewer wait because some batches take long
 MOST_NOISE = 0.25  # of the step: more waiting than this is real, however uneven the steps are
 FAR = 3.0  # times as long as the loader alone takes
+BEGUN = 0.2  # of all waiting
 SHARED = "what workers gain, the model loses"
 FEWER = f"Try fewer workers, or none: {SHARED}."
 PREFETCH = "engine.prefetch_factor"
@@ -84,6 +85,7 @@ def loader(record: Record, step: Step) -> Finding | None:
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     told, hint = _parts(record)
     told += (f" {lost}" if lost else _seldom(record, step)) + (f" {in_vain[0]}" if in_vain else "")
+    told += _begun(record, step)
     return Finding(
         "loader",
         f"{percent(step.waiting)} of each step waits for data",
@@ -222,7 +224,20 @@ def _seldom(record: Record, step: Step) -> str:
     few = long < SELDOM * measured / max(1, step.workers)
     if record.text("uneven", "phase") != "data_wait" or not few or extra < MOSTLY * step.wait * step.images:
         return ""
-    return f" {long:.0f} of {measured:,.0f} steps wait long, the others hardly: some samples take far longer to make."
+    why = "" if taken(record) or _begun(record, step) else ": some samples take far longer to make"
+    return f" {long:.0f} of {measured:,.0f} steps wait long, the others hardly{why}."
+
+
+def _begun(record: Record, step: Step) -> str:
+    """A sentence where much of the wait is that of the first steps of epochs, and no restarted worker explains it."""
+    start, count = (record.number("epoch_starts", name) or 0.0 for name in ("data_wait", "count"))
+    usual, measured = usual_wait(record, step), record.number("steps", "measured") or 0.0
+    if restarts(record, step) or (start - usual) * count < BEGUN * step.wait * step.images * measured:
+        return ""
+    told = (
+        f" The first step of an epoch waits {duration(start)}, others {duration(usual)}: look at what begins an epoch"
+    )
+    return f"{told}, such as the sampler's and the data set's __iter__." if count else ""
 
 
 def _nothing_measured(record: Record, step: Step) -> str:

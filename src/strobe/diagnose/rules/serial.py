@@ -1,5 +1,6 @@
 """Computing that keeps the cores idle: it sleeps, waits for Python's lock, or is the work of one thread."""
 
+from strobe.callbacks.columns import LOGGING, THREAD
 from strobe.diagnose.attribution import (
     COMPUTING,
     PLACES,
@@ -18,6 +19,7 @@ from strobe.present.format import cores, duration, percent
 from strobe.records.run import Record
 
 MOSTLY = 0.75  # of a phase
+_SELDOMER = "Log fewer values, in fewer steps: each call costs the same, whatever log_every_n_steps is."
 GARBAGE = 0.03  # of the step, for garbage collection
 
 
@@ -48,13 +50,15 @@ def background_thread(record: Record, step: Step) -> Finding | None:
     if lost < NOTABLE * step.seconds:
         return None
     name, busiest = threads_beside(record)[0]
+    looks = (one for one in record.items("lines") if isinstance(one, dict) and one.get("phase") == f"{THREAD}{name}")
+    runs = next((f", which {one.get('library')} runs," for one in looks if not one.get("line")), "")
     return Finding(
         "background_thread",
         f"Other threads of the process hold training up for {percent(lost / step.seconds)} of each step",
-        f"The thread {name} uses {cores(busiest)}. The training thread neither computes nor waits for a core for "
+        f"The thread {name}{runs} uses {cores(busiest)}. The training thread neither computes nor waits for a core for "
         f"{duration(lost)} of each {duration(step.seconds)} step. Only one thread at a time can run Python, so a busy "
         "one delays every operation of training.",
-        f"Move the work of {name} to a process of its own, or let it sleep; py-spy dump names its lines.",
+        f"Move the work of {name} to a process of its own, or let it do less; one that waits should not ask in a loop.",
         (),
         up_to(without(step, compute=lost)),
     )
@@ -100,26 +104,28 @@ def small_operations(record: Record, step: Step) -> Finding | None:
         f"Here an operation costs at least {duration(seconds / count)}, however small its tensors are: "
         f"{duration(seconds)} of each {duration(step.seconds)} step.",
         "A loop over samples, time steps or pairs makes so many: replace it by a few operations on whole tensors. If "
-        "they are a deep model's layers, use larger batches or torch.compile.",
+        "they are a deep model's layers, or a recurrent one's time steps, use larger batches or torch.compile.",
         (),
         up_to(without(step, compute=seconds)),
     )
 
 
 def library_call(record: Record, step: Step) -> list[Finding]:
-    """The forward pass is notably long in a library that is not torch, as looks at the training thread show."""
+    """A computing phase is notably long in a library that is not torch, as looks at the training thread show."""
     return [
         Finding(
             "library_call",
-            f"{percent(seconds / step.seconds)} of each step is spent in {name}, which the forward pass calls",
+            f"{percent(seconds / step.seconds)} of each step is spent in {name}, which {COMPUTING[phase]} calls",
             f"It takes {duration(seconds)} of each {duration(step.seconds)} step, beside what the network computes.",
-            f"Call {name} less often, or outside training: a metric once an epoch, a copy once in many steps. Or do "
-            "the same with a few operations on whole tensors.",
+            _SELDOMER
+            if name == LOGGING
+            else f"Call {name} less often, or outside training: a metric once an epoch, a copy once in many steps. Or "
+            "do the same with a few operations on whole tensors.",
             (),
             up_to(without(step, compute=seconds)),
             subject=name,
         )
-        for name, seconds in in_libraries(record).items()
+        for name, (phase, seconds) in in_libraries(record).items()
         if seconds >= NOTABLE * step.seconds
     ]
 

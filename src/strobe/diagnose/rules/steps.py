@@ -99,4 +99,5 @@ def slowing_down(record: Record, step: Step) -> Finding | None:
         ),
         (),
         Figure(most**0.5, 1.0, most),
+        lost=1 - 1 / most,
     )

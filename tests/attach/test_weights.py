@@ -1,0 +1,45 @@
+"""What the weights of a training tell."""
+
+import torch
+
+from strobe.attach.weights import embedded, parts_with, told_by_weights, unused_gradients
+
+
+def test_the_share_of_embeddings_leaves_out_what_a_layer_shares() -> None:
+    class Words(torch.nn.Module):
+        def __init__(self, *, tied: bool, sparse: bool = False) -> None:
+            super().__init__()
+            self.words, self.last = torch.nn.Embedding(30, 2, sparse=sparse), torch.nn.Linear(2, 30, bias=False)
+            if tied:
+                self.last.weight = self.words.weight
+
+    assert embedded(Words(tied=False).modules()) == 0.5
+    assert embedded(Words(tied=True).modules()) == embedded(Words(tied=False, sparse=True).modules()) == 0.0
+    assert embedded([torch.nn.ReLU()]) is None
+
+
+def test_gradients_that_no_optimizer_uses_are_told_and_those_of_another_optimizer_are_not() -> None:
+    teacher, student = torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)
+    model = torch.nn.Sequential(teacher, student)
+    optimizer = torch.optim.SGD(student.parameters(), 0.1)
+    assert unused_gradients(model.modules(), [optimizer]) is None
+    model(torch.ones(2, 3)).sum().backward()
+    assert unused_gradients(model.modules(), [optimizer]) == 12 / 16
+    teacher.requires_grad_(False)
+    assert unused_gradients(model.modules(), [optimizer]) == 0.0
+    teacher.requires_grad_(True)
+    own = torch.optim.SGD(teacher.parameters(), 0.1)  # that the script keeps to itself
+    assert unused_gradients(model.modules(), [optimizer]) == 0.0
+    assert own.param_groups
+    assert unused_gradients(student.modules(), []) == 0.0
+
+
+def test_the_model_of_a_loop_is_what_its_optimizers_have_weights_of() -> None:
+    words, last = torch.nn.Embedding(30, 2).double(), torch.nn.Linear(2, 30, bias=False).double()
+    elsewhere = torch.nn.Linear(90, 90)
+    optimizer = torch.optim.SGD([*words.parameters(), *last.parameters()], 0.1)
+    parts = parts_with([optimizer])
+    assert {id(part) for part in parts} == {id(words), id(last)}
+    assert elsewhere.weight.dtype == torch.float32
+    told = told_by_weights(parts, [optimizer])
+    assert told == {"weights": "float64", "embedded": 0.5, "unused_gradients": None}
