@@ -141,7 +141,7 @@ class Measuring(Model):
         self.kept: object = None
 
     def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
-        for _ in range(30):
+        for _ in range(200):  # for longer than a thread may keep Python's lock
             self.score(torch.ones(9))
         for _ in range(30):
             self.kept = copy.deepcopy(dict(self.wide.named_parameters()))
