@@ -2,6 +2,7 @@
 
 import gc
 import math
+import operator
 import sys
 import sysconfig
 import time
@@ -85,7 +86,7 @@ class Lines:
                 break
             late = max(0.0, time.monotonic() - began - pause)
             for_lock = late - (_seconds_without_core() - queued)
-            frames = sys._current_frames()
+            frames = stacks()
             self._note(self._phase(), frames.get(self._thread), locked=for_lock > HELD * sys.getswitchinterval())
             for thread, name in self._others().items():
                 self._note(f"{THREAD}{name}", frames.get(thread))
@@ -112,6 +113,21 @@ def _seconds_without_core() -> float:
         return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
     except (OSError, ValueError, IndexError):
         return math.nan
+
+
+def stacks() -> dict[int, FrameType]:
+    """The frame of each thread, by its ``ident``.
+
+    Reading them holds a lock of the interpreter. Before Python 3.12 that may begin a garbage collection, whose
+    callbacks let other threads run: a process that one of them forks then, such as a loader worker, waits for that
+    lock for ever (python/cpython#106883). So no collection begins meanwhile; no thread runs between the calls of one
+    ``map``.
+    """
+    if sys.version_info >= (3, 12) or not gc.isenabled():
+        return sys._current_frames()
+    calls: tuple[Callable[[], Any], ...] = (gc.disable, sys._current_frames, gc.enable)
+    _, found, _ = map(operator.call, calls)
+    return found  # type: ignore[no-any-return]
 
 
 def own_line(frame: FrameType | None) -> tuple[Line | None, str]:

@@ -2,9 +2,11 @@
 
 import copy
 import gc
+import sys
 import threading
 import time
 from pathlib import Path
+from types import FrameType
 
 import pytest
 import torch
@@ -110,6 +112,25 @@ def test_the_line_of_another_thread_that_computes_is_told(recorder: StepRecorder
     assert recorder.threads is not None
     found = {(one["phase"], one["function"]) for one in recorder.threads.lines() if one["phase"].startswith(THREAD)}
     assert found == {(f"{THREAD}asker", "asking")}
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_no_collection_begins_while_stacks_are_read(monkeypatch: pytest.MonkeyPatch, enabled: bool) -> None:
+    began: list[bool] = []
+
+    def read() -> dict[int, FrameType]:
+        began.append(gc.isenabled() and sys.version_info < (3, 12))  # as allocating a frame could begin one
+        return {}
+
+    monkeypatch.setattr(sys, "_current_frames", read)
+    if not enabled:
+        gc.disable()
+    try:
+        lines.stacks()
+        assert gc.isenabled() == enabled
+    finally:
+        gc.enable()
+    assert began == [False]
 
 
 class Logging(Model):
