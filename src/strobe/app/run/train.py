@@ -271,7 +271,8 @@ def quieten() -> None:
     """Send warnings to the log, and drop those that Strobe's own record makes superfluous."""
     logging.captureWarnings(capture=True)
     logging.getLogger("py.warnings").filters[:] = [Once()]
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    for name in ("lightning.pytorch", "botocore"):  # the latter says where it found credentials, used or not
+        logging.getLogger(name).setLevel(logging.WARNING)
     for message in (
         ".*does not have many workers.*",
         ".*it is recommended to use a single device.*",
