@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from strobe.callbacks.columns import RECOMPUTING
 from strobe.records.run import Record, as_number
 
-CALLING = ("forward", "other")  # phases of which a library is told; what calls a backward pass may be one, too
+CALLING = ("forward", "other")  # phases in which a library call may be a cause
 
 
 def parts_seen(

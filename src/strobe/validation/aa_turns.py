@@ -140,7 +140,7 @@ def told_of_duels(found: Sequence[tuple[str, Sequence[float]]], console: Console
 
 
 def told_of_trials(found: Sequence[Sequence[float]], console: Console) -> bool:
-    """How many found the one or the other faster, and how many whole searches would have; False if there is none."""
+    """How many trials found a difference, and how many whole searches would have; False if there are no results."""
     good = bool(found)
     each = [str(single(ratios).verdict) for ratios in found]
     strict = [single(ratios, FALSE_ALARM / PROPOSALS).verdict for ratios in found]
