@@ -51,13 +51,17 @@ class Phases:
             self._stack.pop()
         self.show(self._stack[-1] if self._stack else None)
 
-    def watch_updates(self) -> None:
-        """Begin to follow the thread that calls this, and what optimizers do in it."""
+    def watch_updates(self, *, hooks: bool = True) -> None:
+        """Begin to follow the thread that calls this, and what optimizers do in it.
+
+        Without ``hooks`` the caller has some, which call ``before_update`` and ``after_update``.
+        """
         self._thread = get_ident()
-        self._hooks = [
-            register_optimizer_step_pre_hook(self.before_update),
-            register_optimizer_step_post_hook(self.after_update),
-        ]
+        if hooks:
+            self._hooks = [
+                register_optimizer_step_pre_hook(self.before_update),
+                register_optimizer_step_post_hook(self.after_update),
+            ]
 
     def forget(self) -> None:
         """Cease to follow; safe when it does not."""

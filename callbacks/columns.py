@@ -1,13 +1,20 @@
-"""The columns of ``steps.csv``. Imports nothing."""
+"""The columns of ``steps.csv``, and where the rows of each rank lie. Imports no torch."""
+
+from pathlib import Path
 
 # They add up to the step. Earlier records have in `transfer` what the hooks around it do, which is `prepare`.
 PHASES = ("data_wait", "transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
-GAPS = ("validation", "checkpoints", "between")  # seconds between a step and the next one
+BETWEEN = "between"  # epochs
+GAPS = ("validation", "checkpoints", BETWEEN)  # seconds between a step and the next one
 DEVICE = ("total", "transfer", "prepare", "forward", "backward", "optimizer", "idle")  # of a GPU, after ``device_``
 CPU = tuple(f"cpu_{phase}" for phase in PHASES)  # core-seconds of the training process, of some steps only
 MAIN = tuple(f"main_{phase}" for phase in PHASES)  # of these, the thread that trains
 COLLECTING = "garbage_collection"  # seconds of a step, within its phases other than callbacks
 RECOMPUTING = "torch.utils.checkpoint"  # computes activations again in a backward pass
+COLLATING = "torch.utils.data.default_collate"  # makes a batch of samples, for which training waits
+SAMPLING = "torch.utils.data.Sampler"  # draws the indices of batches, for which training waits
+PARAMETRIZING = "torch.nn.utils.parametrize"  # computes a weight from others whenever it is used
+SAVING = "torch.save or torch.load"
 LOGGING = "self.log"  # a LightningModule's own, where it is what a line calls
 THREAD = "thread/"  # before the name of another thread whose lines were looked at
 AFTER = "after/"  # before the name of a callback or module whose hooks took seconds between a step and the next one
@@ -18,3 +25,14 @@ COLUMNS = (*HEAD, "total", *PHASES, *GAPS, *CPU, *MAIN, COLLECTING)
 EXPOSED = "exposed_wait"  # seconds of a step in which this rank waits for the others; on a GPU also its device's
 WAITS = tuple(f"wait_{phase}" for phase in PHASES)  # of these, in each phase
 RANKS = (EXPOSED, *WAITS, "elements", "started")  # only where there are several ranks
+RANKS_FOLDER = "ranks"  # of all ranks but the first, beside its rows
+
+
+def rows_of(path: Path, rank: int) -> Path:
+    """Where a rank writes its rows, where rank 0 writes to this path."""
+    return path if rank == 0 else path.parent / RANKS_FOLDER / f"{rank}.csv"
+
+
+def lines_of(path: Path) -> Path:
+    """Where a rank other than 0 leaves ``Lines.found``, beside its rows."""
+    return path.with_name(f"{path.stem}-lines.json")

@@ -6,20 +6,24 @@ import operator
 import sys
 import sysconfig
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import accumulate, chain, repeat
 from pathlib import Path
 from threading import Event, Thread, get_ident
 from types import FrameType
 from typing import Any
 
-from .columns import COLLECTING, LOGGING, OWNED, RECOMPUTING, THREAD
+from .columns import COLLATING, COLLECTING, LOGGING, OWNED, PARAMETRIZING, RECOMPUTING, SAMPLING, SAVING, THREAD
 
 EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseconds from the thread that trains
 MOST = 2000  # looks: of a long training its first minutes
 FEWEST = 5  # looks at a line, below which it is not told
 OLDEST = 2  # generation of a garbage collection: all objects
-HELD = 0.8  # of Python's switch interval: so much too late, a look waited for Python's lock
+HELD = 0.8  # of Python's switch interval: so much too late, the thread waited for Python's lock
+AHEAD = 2.0  # switch intervals before a look, from which on the lock is to be had at once
+SHORT = 5e-5  # seconds: the switch interval from then on
 _OUTSIDE = ("/trainer/trainer.py", "/strobe/probe/loader.py")  # from here outwards nothing is training's or loading's
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _NOT_OWN = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).absolute().parent.parent}/")  # the last: ours
@@ -27,7 +31,11 @@ _NOT_OWN = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).absolute(
 _TORCHS = {"torch", "Tensor"}  # names that a module has which computes with it
 _MODULE_CALL = "/torch/nn/modules/module.py"  # runs a network, or a part of one
 _CHECKPOINT = "/torch/utils/checkpoint.py"  # which in a backward pass computes activations again
-_BESIDE = ("torchmetrics", "torch.utils.tensorboard")  # of torch's kind, but no part of a network
+_AUTOGRAD = "/torch/autograd/__init__.py"  # whose backward pass may begin long before a parameter has a gradient
+_DATALOADER, _DRAWS = "/torch/utils/data/dataloader.py", "_next_index"  # which draws a batch's indices
+_COLLATE = "/torch/utils/data/_utils/collate.py"
+_BESIDE = (PARAMETRIZING, "torchmetrics", "torch.utils.tensorboard")  # of torch's kind, but no part of a network
+_SAVES = ("torch.serialization", *(f"{name}.utilities.cloud_io" for name in ("lightning.fabric", "lightning_fabric")))
 _LOGS = ("/pytorch/core/module.py", ("log", "log_dict"))  # a LightningModule's own, whatever they call
 
 Line = tuple[str, int, str]  # file, number, function
@@ -38,8 +46,10 @@ class Lines:
 
     And where it is when Python collects garbage as a whole, which ``gc.collect()`` asks for.
 
-    A look that comes late, and not because it lacked a core, waited for Python's lock. torch's operations release the
-    lock; Python code keeps it until another thread has waited for ``sys.getswitchinterval()``.
+    torch's operations release Python's lock; Python code keeps it until another thread has waited for it for
+    ``sys.getswitchinterval()``. A thread that wakes later than it asked for, and not because it lacked a core, has
+    waited so long: the training thread is in such code. A look at that moment would see what ends the wait, which is
+    also whatever releases the lock often; so it is taken somewhat later, when the interval is short.
 
     Args:
         phase: what that thread is in now, such as ``forward`` or ``callbacks/<name>``.
@@ -64,9 +74,10 @@ class Lines:
     def found(self) -> list[dict[str, Any]]:
         """``phase``, ``file``, ``line``, ``function``, ``library``, ``share`` and ``python``; most looks first.
 
-        ``library`` is empty where the line calls none but torch, and ``RECOMPUTING`` where a backward pass computes
-        activations again: there the line may be None, as in a library's network. ``share`` is of the looks at that
-        phase, and so is ``python``: those that waited for Python's lock. The phase of another thread is its name below
+        ``library`` is empty where the line calls none but torch, ``RECOMPUTING`` where a backward pass computes
+        activations again. Where a batch's indices are drawn it is ``SAMPLING``, where its samples are put together
+        ``COLLATING``: there the line may be None, as in a library's network. ``share`` is of the looks at that phase,
+        and so is ``python``: those before which it held Python's lock. The phase of another thread is its name below
         ``THREAD``, and a library that it runs alone has no line.
         """
         found = []
@@ -78,18 +89,27 @@ class Lines:
         return found
 
     def _look(self) -> None:
-        late, looks = 0.0, 0
+        looks, queued = 0, _seconds_without_core()
         while (looks := looks + 1) <= MOST:
-            pause = EVERY - min(late, EVERY / 2)  # so that looks come as often, whatever they wait for
-            began, queued = time.monotonic(), _seconds_without_core()
+            interval, began = sys.getswitchinterval(), time.monotonic()
+            pause = max(0.0, EVERY - AHEAD * interval)
             if self._over.wait(pause):
                 break
-            late = max(0.0, time.monotonic() - began - pause)
-            for_lock = late - (_seconds_without_core() - queued)
-            frames = stacks()
-            self._note(self._phase(), frames.get(self._thread), locked=for_lock > HELD * sys.getswitchinterval())
+            late = time.monotonic() - began - pause
+            sys.setswitchinterval(SHORT)
+            try:
+                if late > HELD * interval:
+                    holds = self._place(self._phase(), stacks().get(self._thread))
+                    self._locked[holds] += late - (_seconds_without_core() - queued) > HELD * interval
+                time.sleep(max(0.0, began + EVERY - time.monotonic()))
+                frames, phase = stacks(), self._phase()
+                queued = _seconds_without_core()
+            finally:
+                sys.setswitchinterval(interval)
+            self._note(phase, frames.get(self._thread))
             for thread, name in self._others().items():
                 self._note(f"{THREAD}{name}", frames.get(thread))
+            frames.clear()  # a frame keeps its function's tensors, also when that has returned
 
     def _collects(self, when: str, told: dict[str, int]) -> None:
         """As ``gc.callbacks``; a collection within a callback's hook is that callback's."""
@@ -97,14 +117,24 @@ class Lines:
         if whole and not self._phase().startswith(OWNED):
             self._note(COLLECTING, sys._getframe().f_back)  # None where a thread ends
 
-    def _note(self, phase: str, frame: FrameType | None, *, locked: bool = False) -> None:
+    def _note(self, phase: str, frame: FrameType | None) -> None:
+        place = self._place(phase, frame)
+        self._looks[place[0]] += 1
+        self._seen[place] += 1
+
+    def _place(self, phase: str, frame: FrameType | None) -> tuple[str, Line | None, str]:
         line, library = own_line(frame)
         if phase.startswith(THREAD) and line is None:
             library = _runs(frame)
-        place = phase, line, RECOMPUTING if phase == "backward" and _recomputes(frame) else library
-        self._looks[phase] += 1
-        self._seen[place] += 1
-        self._locked[place] += locked
+        if phase == "forward" and _passes(frame, _AUTOGRAD, "backward"):
+            phase = "backward"
+        if phase == "backward" and _passes(frame, _CHECKPOINT):
+            library = RECOMPUTING
+        elif phase == "data_wait" and _passes(frame, _DATALOADER, _DRAWS):
+            library = SAMPLING
+        elif phase == "data_wait" and _passes(frame, _COLLATE):
+            library = COLLATING
+        return phase, line, library
 
 
 def _seconds_without_core() -> float:
@@ -116,18 +146,27 @@ def _seconds_without_core() -> float:
 
 
 def stacks() -> dict[int, FrameType]:
-    """The frame of each thread, by its ``ident``.
+    """The frame of each other thread, by its ``ident``; all frames around it are there, too.
 
     Reading them holds a lock of the interpreter. Before Python 3.12 that may begin a garbage collection, whose
     callbacks let other threads run: a process that one of them forks then, such as a loader worker, waits for that
-    lock for ever (python/cpython#106883). So no collection begins meanwhile; no thread runs between the calls of one
-    ``map``.
+    lock for ever (python/cpython#106883). And ``f_back`` makes the object of a frame; if the thread leaves that frame
+    meanwhile, memory of another one is overwritten. So no collection begins in either.
     """
+    found: dict[int, FrameType] = _uncollected(sys._current_frames)
+    found.pop(get_ident(), None)  # this frame, which holds what holds it: a cycle with all the others in it
+    for frame in found.values():
+        back = accumulate(chain((frame,), repeat("f_back")), getattr)  # type: ignore[arg-type]
+        _uncollected(partial(deque, iter(back.__next__, None), 0))
+    return found
+
+
+def _uncollected(call: Callable[[], Any]) -> Any:
+    """What a function of C returns, while no garbage is collected: no thread runs between the calls of one ``map``."""
     if sys.version_info >= (3, 12) or not gc.isenabled():
-        return sys._current_frames()
-    calls: tuple[Callable[[], Any], ...] = (gc.disable, sys._current_frames, gc.enable)
-    _, found, _ = map(operator.call, calls)
-    return found  # type: ignore[no-any-return]
+        return call()
+    _, found, _ = map(operator.call, (gc.disable, call, gc.enable))
+    return found
 
 
 def own_line(frame: FrameType | None) -> tuple[Line | None, str]:
@@ -160,6 +199,8 @@ def _called(within: list[FrameType]) -> str:
     if within and (code := within[-1].f_code).co_filename.endswith(_LOGS[0]) and code.co_name in _LOGS[1]:
         return LOGGING
     names = [str(frame.f_globals.get("__name__")) for frame in within]
+    if any(name.startswith(_SAVES) for name in names):
+        return SAVING
     if beside := next((one for one in _BESIDE if any(name.startswith(one) for name in names)), ""):
         return beside
     network = any(frame.f_code.co_filename.endswith(_MODULE_CALL) for frame in within)
@@ -169,10 +210,13 @@ def _called(within: list[FrameType]) -> str:
     return "" if package in _TORCHS or within[-1].f_code.co_filename.startswith("<string>") else package
 
 
-def _recomputes(frame: FrameType | None) -> bool:
-    while frame is not None and not frame.f_code.co_filename.endswith(_CHECKPOINT):
+def _passes(frame: FrameType | None, file: str, function: str = "") -> bool:
+    """Whether the stack leads through a file, or a function in it."""
+    while frame is not None:
+        if frame.f_code.co_filename.endswith(file) and function in ("", frame.f_code.co_name):
+            return True
         frame = frame.f_back
-    return frame is not None
+    return False
 
 
 def _function(frame: FrameType) -> str:

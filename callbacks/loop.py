@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .accelerators import activities, in_use
 from .clock import Clock, Phases
+from .gradients import UsedGradients
 from .loading import Loading
 from .ranges import Ranges
 from .schedule import Schedule
@@ -40,6 +41,7 @@ class LoopPhases(Phases):
         waits: Of one of several ranks, to be told of backward passes.
 
     Attributes:
+        gradients: Of the first steps.
         failure: An error of this class's own, after which it does nothing more. It is kept from the script.
     """
 
@@ -62,10 +64,11 @@ class LoopPhases(Phases):
         self._gradients: dict[int, Any] = {}  # hooks of parameters
         self._first: set[int] = set()  # parameters whose gradient came first in a backward pass
         self._watched, self._missed = 0, False  # steps with hooks on all; an update without a backward pass
+        self.gradients, self._learns = UsedGradients(), True
 
-    def watch_updates(self) -> None:
+    def watch_updates(self, *, hooks: bool = True) -> None:
         """Begin to follow the thread that calls this."""
-        super().watch_updates()
+        super().watch_updates(hooks=hooks)
         for optimizer in self._named or ():
             self._learn(optimizer)
 
@@ -85,6 +88,7 @@ class LoopPhases(Phases):
             self._watched += bool(self._first)
             if self._watched == LEARN:
                 self._unhook(keep=self._first)
+                self._learns = False
         elif self._missed:  # other parameters are trained now
             self._watched = 0
             self._first.clear()
@@ -118,6 +122,8 @@ class LoopPhases(Phases):
                     self._watched = 0  # its parameters' hooks are to be thinned out, too
             elif self.optimizers[optimizer] == self.passes:
                 self._missed = True
+            if self._learns:
+                self.gradients.use(_parameters(optimizer))
             if self._stack[-1:] == ["forward"]:
                 self._stack.pop()
             self.enter("optimizer")
@@ -181,25 +187,35 @@ class LoopPhases(Phases):
 
     def _gradient(self, parameter: Any) -> None:
         """A gradient is there: torch's hook, on a GPU in a thread of autograd's while the script waits for it."""
-        if "backward" in self._stack or self.failure or is_compiling():
+        if self.failure or is_compiling():
             return
         try:
-            if self._waits is None:
-                torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
-            else:
-                self._waits.begin(self._end_backward)
-            self._first.add(id(parameter))
-            self.passes += 1
-            if self._stack[-1:] == ["forward"]:
-                self._stack.pop()
-            elif not self._stack:  # after an update, or another backward pass
-                self._clock.call("forward")
-            self.enter("backward")
+            if "backward" not in self._stack:
+                self._begin_backward(parameter)
+            if self._learns:
+                self.gradients.add(parameter)
         except Exception as error:
             self.failure = error
 
+    def _begin_backward(self, parameter: Any) -> None:
+        if self._waits is None:
+            torch.autograd.Variable._execution_engine.queue_callback(self._end_backward)
+        else:
+            self._waits.begin(self._end_backward)
+        self._first.add(id(parameter))
+        self.passes += 1
+        if self._stack[-1:] == ["forward"]:
+            self._stack.pop()
+        elif not self._stack:  # after an update, or another backward pass
+            self._clock.call("forward")
+        self.enter("backward")
+        if self._learns:
+            self.gradients.begin()
+
     def _end_backward(self) -> None:
         try:
+            if self._learns:
+                self.gradients.end()
             self.leave_until("backward")
         except Exception as error:
             self.failure = error

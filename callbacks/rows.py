@@ -1,6 +1,7 @@
 """The rows of a training's steps, and what is asked between them; knows nothing of Lightning."""
 
 import csv
+import json
 import multiprocessing
 import resource
 import sys
@@ -14,7 +15,21 @@ from typing import Any
 
 from .batches import padding_of
 from .clock import Clock, Lap, by_phase
-from .columns import AFTER, COLUMNS, CPU, DEVICE, EXPOSED, GAPS, HEAD, MAIN, OWNED, PHASES, RANKS
+from .columns import (
+    AFTER,
+    BETWEEN,
+    COLUMNS,
+    CPU,
+    DEVICE,
+    EXPOSED,
+    GAPS,
+    HEAD,
+    MAIN,
+    OWNED,
+    PHASES,
+    RANKS,
+    lines_of,
+)
 from .threads import Threads
 from .waits import Waits
 
@@ -60,6 +75,9 @@ class StepRows:
         self._waiting: deque[Row] = deque()
         self._untold: deque[Row] = deque()  # those of which the device's seconds are not known
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._lines = lines_of(path) if path.stem.isdecimal() else None  # of a rank other than 0
+        if self._lines is not None:
+            self._lines.unlink(missing_ok=True)
         self._file = path.open("w", newline="", buffering=1 << 16)
         names = [*RANKS * ranks, *(f"device_{name}" for name in self._device)]
         csv.writer(self._file).writerow([*COLUMNS, *names, *self._owners, *(AFTER + owner for owner in between)])
@@ -108,9 +126,12 @@ class StepRows:
             self._file.flush()
             self._flushed = now
 
-    def close(self) -> None:
-        """Write what is left."""
+    def close(self, lines: Sequence[Mapping[str, Any]] = ()) -> None:
+        """Write what is left, and before the last rows the lines that a rank other than 0 was seen in."""
         with self._file:
+            if lines and self._lines is not None:
+                with suppress(OSError):  # a full disk, which the rows meet again
+                    self._lines.write_text(json.dumps(lines) + "\n")
             self.write(time.monotonic(), last=True)
 
     def _written(self, row: Row) -> str:
@@ -172,7 +193,8 @@ class StepLog:
         self, clock: Clock, rows: StepRows, checkpoints: Collection[str] = (), waits: Waits | None = None
     ) -> None:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
-        self.threads = Threads(lambda: clock.phase)
+        self.between = False  # whether the latest epoch has ended, and no other begun
+        self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
         self._padded: list[float | None] = []
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
@@ -222,12 +244,12 @@ class StepLog:
 
     def begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
         """Begin a step now; the time since the last one ended goes into that one's row."""
-        lap = self.clock.restart(epoch=epoch)
+        lap, self.between = self.clock.restart(epoch=epoch), False
         checkpoints = sum(lap.owned(name) for name in self._checkpoints)
         validation -= min(checkpoints, validation)  # they are saved before it is said to have ended
         between = max(0.0, sum(lap.spent.values()) / 1e9 - validation - checkpoints)
         self._rows.follow(
-            {"validation": validation, "checkpoints": checkpoints, "between": between}, None if validation else lap
+            {"validation": validation, "checkpoints": checkpoints, BETWEEN: between}, None if validation else lap
         )
 
     def close(self) -> None:
@@ -235,15 +257,10 @@ class StepLog:
         self.threads.end()
         with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
             self._rows.tell(self.clock.device.finish() if self.clock.device else ())
-        self._rows.close()
+        self._rows.close(self.threads.lines())
 
 
 def compiled_graphs() -> int:
     """How many graphs torch.compile has made in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return dynamo.counters["stats"]["unique_graphs"] if dynamo else 0
-
-
-def rows_of(path: Path, rank: int) -> Path:
-    """Where a rank writes its rows, where rank 0 writes to this path."""
-    return path if rank == 0 else path.parent / "ranks" / f"{rank}.csv"

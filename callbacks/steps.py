@@ -9,11 +9,12 @@ from typing import Any
 
 from .accelerators import is_accelerator
 from .batches import elements_of, size_of
+from .columns import rows_of
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
 from .owners import checkpoint_names, metrics_of, owners, owners_between, restore_idle, skip_idle
 from .phases import PhaseClock
-from .rows import StepLog, StepRows, rows_of
+from .rows import StepLog, StepRows
 from .threads import Threads
 from .waits import Waits
 
@@ -95,6 +96,11 @@ class StepRecorder(Callback):
         """Begin a step here, without what happened between epochs."""
         self._look(trainer)
         self._begin(epoch=True)
+
+    def on_train_epoch_end(self, *_: Any) -> None:
+        """Until the next epoch no step runs."""
+        if self._log is not None:
+            self._log.between = True
 
     def on_validation_start(self, *_: Any) -> None:
         """Count a validation apart from the rest, which comes before it."""

@@ -15,6 +15,7 @@ RECORDS = {  # as far as they tell what a folder is
     "summary.json": '{"schema": 1, "status": "completed", "verdict": null}',
     "sweep.json": '{"schema": 1, "cells": [], "repeats": 3}',
     "tune.json": '{"schema": 1, "budget": 60.0, "trials": []}',
+    "comparison.json": '{"schema": 2, "baseline": null, "cells": []}',
     "config.yaml": "seed: 42\nceilings_seconds: 5.0\n",
 }
 
@@ -41,6 +42,7 @@ def outputs(tmp_path: Path) -> dict[str, Path]:
         "running": planted(root, "runs/today/running", ".hydra/config.yaml", "steps.csv", days=0.5),
         "sweep": planted(root, "sweeps/one day/it", "sweep.json", "0/.hydra/config.yaml", "0/summary.json", days=9),
         "measured": planted(root, "tune/one day/it", "tune.json", ".lock", days=9),
+        "compared": planted(root, "comparisons/one day/it", "comparison.json", "comparison.csv", days=9),
         "again": planted(root, "runs/today/again", *record, days=0.5),
         "own": planted(root, "notes", "thoughts.txt", "results.json", ".hydra/overrides.yaml", days=99),
         "elsewhere": planted(tmp_path, "elsewhere", *record, days=99),
@@ -55,16 +57,16 @@ def test_it_lists_and_removes_nothing(outputs: dict[str, Path], capsys: pytest.C
     main([root])
     lines = capsys.readouterr().out.splitlines()
     assert {line.split("  ")[-1].partition(",")[0].strip() for line in lines[:-1]} == {
-        str(outputs[name]) for name in ("old", "new", "killed", "running", "again", "sweep", "measured")
+        str(outputs[name]) for name in ("old", "new", "killed", "running", "again", "sweep", "measured", "compared")
     }
-    assert lines[-1].startswith("7 folders, ")
+    assert lines[-1].startswith("8 folders, ")
     stay = [line for line in lines if "may be in progress" in line]
     assert [str(outputs[name]) in "".join(stay) for name in ("running", "again")] == [True, True]
     assert len(stay) == 2
     linked = outputs["elsewhere"].with_name("linked")
     linked.symlink_to(root)
     main([str(linked), "--older-than", "7d"])
-    assert "4 folders" in capsys.readouterr().out
+    assert "5 folders" in capsys.readouterr().out
     assert all(path.exists() for path in outputs.values())
 
 
@@ -72,7 +74,7 @@ def test_it_removes_what_has_ended_and_is_old_enough(outputs: dict[str, Path]) -
     root = str(outputs["own"].parent)
     with FileLock(outputs["measured"] / ".lock"):
         main([root, "--older-than", "7d", "--remove"])
-        assert {name for name, path in outputs.items() if not path.exists()} == {"old", "killed", "sweep"}
+        assert {name for name, path in outputs.items() if not path.exists()} == {"old", "killed", "sweep", "compared"}
         main([root, "--older-than", "0h", "--remove"])
         assert {name for name, path in outputs.items() if path.exists()} == {
             *("running", "again", "measured", "own", "elsewhere")
@@ -84,10 +86,12 @@ def test_it_removes_what_has_ended_and_is_old_enough(outputs: dict[str, Path]) -
 def test_a_project_that_a_run_was_told_to_write_into_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = ("code.py", ".hydra/config.yaml", "summary.json", "outputs/old/summary.json")
     project = planted(tmp_path, "project", *files, days=9)
+    planted(tmp_path, "project/compared", "comparison.json", "mine.txt", "old/comparison.json", days=9)
     monkeypatch.chdir(project)
     main([".", "--older-than", "7d", "--remove"])
-    assert {path.name for path in project.rglob("*.*")} >= {"code.py", "config.yaml", "summary.json"}
+    assert {path.name for path in project.rglob("*.*")} >= {"code.py", "config.yaml", "summary.json", "mine.txt"}
     assert not (project / "outputs" / "old").exists()
+    assert not (project / "compared" / "old").exists()
 
 
 @pytest.mark.parametrize("given", [["--remove"], ["nowhere"], ["--older-than", "7"]])

@@ -29,25 +29,27 @@ KINDS = {  # by the file that holds the record, and keys that only this program 
     "results.json": ("benchmark", {"schema", "cells", "budget_spent"}),
     "summary.json": ("run", {"schema", "status", "verdict"}),
     BEGUN: ("run", {"schema", "status", "verdict"}),
+    "comparison.json": ("comparison", {"schema", "cells", "baseline"}),  # also in a sweep, which then is one
 }
 CONFIG = Path(".hydra", "config.yaml")
 MEASURED = ("looks", "alone", "turns")  # folders of a search, each with one numbered folder a measurement
 OWN = re.compile(r"^ceilings_seconds:", re.MULTILINE)  # in the configuration of this program alone
 LOCK = ".lock"  # which a sweep, a search and a benchmark hold
-LEFT_BESIDE = {  # what Strobe writes for a script, whose folder may hold the script's own files too
+LEFT_BESIDE = {  # what Strobe writes for a script or a comparison, whose folder may hold other files too
     "run": {
         *("summary.json", BEGUN, "report.html", "traces.html", "steps.csv", "ranks"),
         *("tensorboard", "tables", "strobe-error.txt"),
     },
     "search": {"tune.json", "search.html", *MEASURED, LOCK},
+    "comparison": {"comparison.json", "comparison.csv", "comparison.html"},
 }
 PLACES = (OUTPUTS, ATTACHED, TUNED)
 RUNNING = 86400.0  # seconds without a change, after which what has no end on record is taken to have been killed
 UNITS = {"m": 60, "h": 3600, "d": 86400, "w": 604800}
-HELP = """Lists what runs, sweeps, searches and benchmarks left behind, with size and age, and removes old ones.
+HELP = """Lists what runs, sweeps, searches, benchmarks and comparisons left, with size and age, and removes old ones.
 
-Without --remove it only lists. A folder counts only if it holds Strobe's record of a run, a sweep, a search or a
-benchmark; nothing else is touched. It keeps what may still be in progress.
+Without --remove it only lists. A folder counts only if it holds Strobe's record of a run, a sweep, a search, a
+benchmark or a comparison; nothing else is touched. It keeps what may still be in progress.
 
 Examples
   python -m strobe.clean
@@ -103,7 +105,7 @@ def _holds_more(folder: Path, kind: str, record: Mapping[str, Any]) -> bool:
     """Whether removing it would remove what is not Strobe's, such as a project that a run was told to write into."""
     if (folder / ".git").exists() or Path.cwd().is_relative_to(folder.resolve()):
         return True
-    if record.get("script"):
+    if record.get("script") or kind == "comparison":
         own = LEFT_BESIDE.get(kind, set()) | ({OUTPUT} if record.get("ceilings") else set())  # of a probe
         measured = (one for name in MEASURED if kind == "search" for one in folder.glob(f"{name}/*"))
         if not {path.name for path in folder.iterdir()} <= own or not all(one.name.isdecimal() for one in measured):
@@ -161,7 +163,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 shutil.rmtree(kept.folder)
             gone = not kept.folder.exists()
             told, removed = (", removed", removed + kept.bytes) if gone else (", could not be removed", removed)
-        print(f"{size(kept.bytes):>8}  {kept.age / UNITS['d']:>6,.1f} days  {kept.kind:<9}  {kept.folder}{told}")
+        print(f"{size(kept.bytes):>8}  {kept.age / UNITS['d']:>6,.1f} days  {kept.kind:<10}  {kept.folder}{told}")
     whole = size(sum(kept.bytes for kept in found))
     print(f"{counted(len(found), 'folder')}, {whole}" + (f"; {size(removed)} removed" if given.remove else ""))
 

@@ -1,4 +1,4 @@
-"""The command ``strobe run SCRIPT.py ARGUMENTS``: runs any Lightning training, with a verdict at its end."""
+"""The command ``strobe run SCRIPT.py ARGUMENTS``: runs any training, with a verdict at its end."""
 
 from strobe.process.signals import listen
 
@@ -18,7 +18,8 @@ from strobe.process.launch import Parser, command_of, script_arguments, start
 
 EXAMPLES = """
 Arguments, output and exit code are the script's own; the verdict goes to standard error. Each fit of each Trainer
-leaves a record. With other launchers, set the environment: STROBE=1 torchrun train.py (STROBE_OUT=DIR, STROBE_TRACE=1).
+leaves a record, as does a training in loops of the script's own. With other launchers, set the environment:
+STROBE=1 torchrun train.py (STROBE_OUT=DIR, STROBE_TRACE=1).
 
 Examples
   strobe run train.py --epochs 3
@@ -35,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = Parser(
         prog="strobe run",
         usage="strobe run [--out DIR] [--trace] SCRIPT.py|-m MODULE [ARGUMENTS ...]",
-        description="Runs a script, and records each training of a Lightning Trainer in it.",
+        description="Runs a script, and records what it trains: by a Lightning Trainer, or in loops over DataLoaders.",
         epilog=EXAMPLES,
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)")
@@ -46,8 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise StrobeError(
             "Lightning does not find Strobe: its entry points are not installed; install Strobe again with pip"
         )
-    told = {WANTED: "1", DIRECTORY: str(given.out.absolute()) if given.out else ""}
-    told |= {TRACE: "1"} if given.trace else {}
+    told = {WANTED: "1"} | ({TRACE: "1"} if given.trace else {})
+    told |= {DIRECTORY: str(given.out.absolute())} if given.out else {}
     os.execve(sys.executable, [sys.executable, driver.__file__, *command_of(given)], os.environ | told)
 
 

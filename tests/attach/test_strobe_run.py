@@ -29,7 +29,7 @@ def test_it_becomes_the_script(monkeypatch: pytest.MonkeyPatch, installed: None)
     run.main(["--trace", "-m", "package.train", "-m", "x"])
     path, line, environment = became
     assert [path, *line] == [sys.executable, sys.executable, driver.__file__, "-m", "package.train", "-m", "x"]
-    assert (environment["STROBE"], environment["STROBE_TRACE"], environment["STROBE_OUT"]) == ("1", "1", "")
+    assert (environment["STROBE"], environment["STROBE_TRACE"]) == ("1", "1")
 
 
 @pytest.mark.parametrize(("begun", "end", "code"), [(False, "sys.exit(3)", 3), (True, "", 0), (False, "1 / 0", 1)])

@@ -10,7 +10,7 @@ import torch
 import strobe
 from strobe.attach import loops
 from support.fitting import Standstill, standstill
-from support.foreign import STEP
+from support.foreign import SLOW, STEP
 from support.watched import STEPS, Loop, alone, rows
 
 __all__ = ["alone", "standstill"]
@@ -201,3 +201,15 @@ def test_a_look_at_the_first_batch_is_no_epoch(standstill: Standstill) -> None:
     loop.train(watched)
     loops.close()
     assert told() == [(0, 1, 0, 0)] * STEPS
+
+
+def test_each_batch_may_come_from_an_iterator_of_its_own(standstill: Standstill) -> None:
+    loop = Loop(standstill, "data")
+    watched = strobe.watch(loop.loader(), directory="here", report=False)
+    for number in range(STEPS):
+        batch = next(iter(watched))
+        if number != 5:  # a look
+            loop.step(batch)
+    loops.close()
+    assert [row[:2] for row in told()] == [(epoch, 1 + SLOW / STEP) for epoch in range(STEPS - 1)]
+    assert [float(row["data_wait"]) for row in rows()] == pytest.approx([SLOW] * (STEPS - 1))

@@ -2,7 +2,7 @@
 
 import torch
 
-from strobe.attach.weights import embedded, parts_with, told_by_weights, unused_gradients
+from strobe.attach.weights import Looks, embedded, unused_gradients
 
 
 def test_the_share_of_embeddings_leaves_out_what_a_layer_shares() -> None:
@@ -34,12 +34,15 @@ def test_gradients_that_no_optimizer_uses_are_told_and_those_of_another_optimize
     assert unused_gradients(student.modules(), []) == 0.0
 
 
-def test_the_model_of_a_loop_is_what_its_optimizers_have_weights_of() -> None:
+def test_what_a_loop_trains_is_found_by_its_optimizers_and_what_learns_for_nothing_by_its_gradients() -> None:
     words, last = torch.nn.Embedding(30, 2).double(), torch.nn.Linear(2, 30, bias=False).double()
-    elsewhere = torch.nn.Linear(90, 90)
+    elsewhere, teacher = torch.nn.Linear(90, 90), torch.nn.Linear(2, 2, bias=False).double()
+    elsewhere(torch.ones(90)).sum().backward()  # before, and never again
     optimizer = torch.optim.SGD([*words.parameters(), *last.parameters()], 0.1)
-    parts = parts_with([optimizer])
-    assert {id(part) for part in parts} == {id(words), id(last)}
-    assert elsewhere.weight.dtype == torch.float32
-    told = told_by_weights(parts, [optimizer])
-    assert told == {"weights": "float64", "embedded": 0.5, "unused_gradients": None}
+    looks = Looks()
+    for _ in range(2):
+        optimizer.zero_grad()
+        last(teacher(words(torch.tensor([1])))).sum().backward()
+        looks.look([optimizer])
+    assert looks.over
+    assert looks.told == {"weights": "float64", "embedded": 0.5, "unused_gradients": 4 / 124}

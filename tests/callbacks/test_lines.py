@@ -2,22 +2,29 @@
 
 import copy
 import gc
+import io
+import subprocess
 import sys
 import threading
 import time
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 import torch
 import torchmetrics
+from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
+from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from strobe.callbacks import lines, threads
-from strobe.callbacks.columns import LOGGING, RECOMPUTING, THREAD
+from strobe.callbacks.columns import BETWEEN, COLLATING, LOGGING, PARAMETRIZING, RECOMPUTING, SAMPLING, SAVING, THREAD
 from strobe.callbacks.lines import Lines
 from strobe.callbacks.steps import StepRecorder
-from support.fitting import Model, fit
+from support.fitting import SAMPLES, Model, fit, trainer_with
 from support.steps import recorder
 
 __all__ = ["recorder"]
@@ -133,6 +140,142 @@ def test_no_collection_begins_while_stacks_are_read(monkeypatch: pytest.MonkeyPa
     assert began == [False]
 
 
+CALLING = """
+import gc, sys, threading, time
+from strobe.callbacks import lines
+
+def call(depth):
+    objects = [{} for _ in range(3)]
+    return depth and call(depth - 1)
+
+def look():
+    while not over:
+        lines.own_line(lines.stacks()[main])
+
+over, main = False, threading.get_ident()
+gc.set_threshold(20, 2, 2)
+gc.callbacks.append(lambda *_: sum(range(50)))
+sys.setswitchinterval(1e-6)
+looks = [threading.Thread(target=look) for _ in range(3)]
+[one.start() for one in looks]
+end = time.monotonic() + 4
+while time.monotonic() < end:
+    for depth in range(3, 60):
+        call(depth)
+assert all(one.is_alive() for one in looks)
+over = True
+"""
+
+
+def test_a_thread_may_call_and_return_while_its_stack_is_looked_at() -> None:
+    """Memory was overwritten where a collection began meanwhile: a crash within seconds, as Python 3.11 is."""
+    subprocess.run([sys.executable, "-c", CALLING], check=True)
+
+
+class Local:
+    """What a function holds, such as a batch."""
+
+
+def test_looks_keep_nothing_alive_that_a_function_held() -> None:
+    held: list[weakref.ref[Local]] = []
+
+    def step() -> None:
+        local = Local()
+        held.append(weakref.ref(local))
+        time.sleep(0.05)  # many looks
+
+    looking = Lines(lambda: "forward")
+    thresholds = gc.get_threshold()
+    gc.set_threshold(0)  # without being disabled, no collection begins
+    try:
+        for _ in range(12):
+            step()
+        assert any(one["function"] == "step" for one in looking.found())  # they did look into it
+        time.sleep(0.2)  # a look may be under way
+        assert [one() for one in held] == [None] * 12
+    finally:
+        gc.set_threshold(*thresholds)
+        looking.end()
+
+
+class Choosy(Sampler[int]):
+    """Draws for far longer than its batch takes to make, by code that keeps Python's lock."""
+
+    def __len__(self) -> int:
+        return 640
+
+    def __iter__(self) -> Iterator[int]:
+        for number in range(len(self)):
+            sorted(range(4000), key=lambda one: -one)
+            yield number
+
+
+def test_the_time_of_a_sampler_is_seen_in_it_and_told_from_making_batches(recorder: StepRecorder) -> None:
+    data = TensorDataset(torch.zeros(640, 4), torch.zeros(640, dtype=torch.long))
+    trainer_with(recorder).fit(Model(), DataLoader(data, 4, sampler=Choosy()), DataLoader(data, 4))
+    assert recorder.threads is not None
+    waits = [one for one in recorder.threads.lines() if one["phase"] == "data_wait"]
+    assert waits[0]["library"] == SAMPLING
+    assert waits[0]["function"] in ("__iter__", "<lambda>")
+
+
+def test_the_time_in_which_samples_become_a_batch_is_seen(recorder: StepRecorder) -> None:
+    data = [([0.5] * 1000, 0) for _ in range(40)]  # each number of which becomes a tensor
+    trainer = trainer_with(recorder, limit_train_batches=9)
+    trainer.fit(Listening(), DataLoader(data, 4), DataLoader(data, 4))  # type: ignore[arg-type]
+    assert recorder.threads is not None
+    waits = [one for one in recorder.threads.lines() if one["phase"] == "data_wait"]
+    assert waits[0]["library"] == COLLATING
+
+
+class Listening(Model):
+    """Takes batches of lists."""
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        return super().training_step([torch.ones(4, 4), batch[1]])
+
+    validation_step = training_step  # type: ignore[assignment]
+
+
+class Preparing(Model):
+    """Makes its loader in each epoch, slowly."""
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        pause()
+        return DataLoader(SAMPLES, 4)
+
+
+def test_the_line_between_epochs_is_told_from_those_of_steps(recorder: StepRecorder) -> None:
+    trainer_with(recorder, max_epochs=5, reload_dataloaders_every_n_epochs=1).fit(
+        Preparing(), val_dataloaders=DataLoader(SAMPLES, 4)
+    )
+    assert recorder.threads is not None
+    found = {(one["phase"], one["function"]) for one in recorder.threads.lines()}
+    assert (BETWEEN, "pause") in found
+    assert ("other", "pause") not in found
+
+
+class Orthogonal(Model):
+    """Computes its weight anew whenever it is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turn = parametrizations.orthogonal(torch.nn.Linear(96, 96, bias=False))
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        turned = torch.ones(96)
+        for _ in range(40):
+            turned = self.turn(turned)
+        return turned.sum()
+
+
+def test_weights_that_are_computed_from_others_are_told_from_what_the_network_computes(recorder: StepRecorder) -> None:
+    fit(recorder, model=Orthogonal(), max_epochs=8)
+    assert recorder.threads is not None
+    forward = [one for one in recorder.threads.lines() if one["phase"] == "forward"]
+    assert forward[0]["library"] == PARAMETRIZING
+
+
 class Logging(Model):
     """Logs far more than it computes."""
 
@@ -164,8 +307,10 @@ class Measuring(Model):
     def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
         for _ in range(200):  # for longer than a thread may keep Python's lock
             self.score(torch.ones(9))
-        for _ in range(30):
+        for _ in range(100):
             self.kept = copy.deepcopy(dict(self.wide.named_parameters()))
+        for _ in range(20):
+            torch.save(self.wide.state_dict(), io.BytesIO())
         for _ in range(30):
             torch.nn.functional.dropout(self.wide(torch.ones(200, 500)), 0.1)
         return super().training_step(batch)
@@ -180,7 +325,7 @@ def test_the_library_that_a_line_calls_is_told_if_it_is_no_part_of_the_network(r
         for one in recorder.threads.lines()
         if (one["phase"], one["function"]) == ("forward", "training_step") and one["library"]
     }
-    assert called == {"self.score": "torchmetrics", "self.kept = copy.deepcopy": "copy"}
+    assert called == {"self.score": "torchmetrics", "self.kept = copy.deepcopy": "copy", "torch.save": SAVING}
     networks = [one for one in recorder.threads.lines() if "self.wide(" in source[one["line"] - 1]]
     assert networks
     assert {one["library"] for one in networks} == {""}
@@ -200,7 +345,7 @@ class Counting(Model):
 
 
 def test_python_code_is_told_from_operations_of_torch(recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "EVERY", 0.01)  # more often, most looks would wait for the lock
+    monkeypatch.setattr(lines, "EVERY", 0.02)  # a shorter one leaves no time to wait for the lock as code does
     fit(recorder, model=Counting(), max_epochs=4)
     assert recorder.threads is not None
     source = Path(__file__).read_text().splitlines()
@@ -211,8 +356,7 @@ def test_python_code_is_told_from_operations_of_torch(recorder: StepRecorder, mo
             parts[name] = share + one["share"], python + one["python"]
     (own, locked), (torchs, unlocked) = parts.values()
     assert min(own, torchs) > 0.05, parts  # ten looks at least, on a machine that is busy, too
-    assert locked > own / 2, parts
-    assert unlocked < torchs / 4, parts
+    assert locked / own > 1.5 * unlocked / torchs, parts  # 2 to 4 times: a few lines of a product are Python, too
 
 
 class Sparing(Model):

@@ -110,8 +110,9 @@ def test_another_profiler_is_left_alone(tmp_path: Path, kind: str, caplog: pytes
     finally:
         other.disable()
     assert model.batches == 6
-    assert "No Python profile: another profiler runs in this thread" in caplog.text
-    assert not (tmp_path / "tables").exists()
+    beside = kind == "sampling" and sys.version_info >= (3, 12)  # where cProfile has a slot of its own
+    assert ("No Python profile: another profiler runs in this thread" in caplog.text) is not beside
+    assert (tmp_path / "tables").exists() is beside
     stats: Any = pstats.Stats(other)
     assert sum(row[1] for (_, _, name), row in stats.stats.items() if "method 'run_backward'" in name) == 6
 

@@ -1,6 +1,7 @@
 """``comparison.html``: what it says of 2, 24 and 200 cells, what it links, what it lives without."""
 
 import re
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,7 @@ def test_a_section_without_figures_is_left_out(path: tuple[str, ...], gone: set[
 
 GAIN = f"{comparison(2)['cells'][0]['speedup']['median']:.2f}{TIMES}"
 WIDE = {"median": 9.0, "low": 2.5, "high": 40.0}
+LONE = {"cells": comparison(2)["cells"][:1]}
 LOOKS = f"native looks {GAIN} as fast as the baseline, rasterio, but these runs cannot tell."
 
 
@@ -83,6 +85,13 @@ LOOKS = f"native looks {GAIN} as fast as the baseline, rasterio, but these runs 
         ({}, {"verdict": "too few runs"}, LOOKS, "is the fastest"),
         ({}, {"fastest": None, "speedup": None}, "native has the highest rate: ", "native is the fastest"),
         ({}, {"fastest": None, "speedup": None}, "but these runs cannot tell whether it is the fastest.", "may be"),
+        (
+            LONE,
+            {"fastest": None, "speedup": None},
+            "Only native was measured, so it is compared with nothing: ",
+            "ighest",
+        ),
+        (LONE | {"baseline": None, "against": "old"}, {"fastest": None}, f"native is {GAIN} as fast as the", "ighest"),
         ({}, {"speedup": WIDE}, "at least 2.50\u00d7 as fast", "9.00\u00d7 as fast"),
         ({}, {"best": False}, "measured: 2 cells completed without a measured step; train longer.", "as fast"),
         ({"baseline": "loader=native"}, {}, "The baseline, native, is the fastest:", "as fast as"),
@@ -93,7 +102,7 @@ LOOKS = f"native looks {GAIN} as fast as the baseline, rasterio, but these runs 
 def test_the_verdict_comes_first_and_is_no_surer_than_the_record(
     changes: dict[str, Any], best: dict[str, Any], said: str, unsaid: str
 ) -> None:
-    record = comparison(2) | changes
+    record = deepcopy(comparison(2) | changes)
     record["cells"][0] |= best
     seen = page_of(record).text.partition("All cells")[0]
     assert said in seen

@@ -277,6 +277,16 @@ def test_cells_that_are_not_shown_to_be_slower_are_tied(tmp_path: Path, capsys: 
     assert "; one other setting may be as fast." in Page(render(record | {"baseline": None})).text
 
 
+def test_the_only_cell_that_was_measured_is_not_called_the_highest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = compared(write_sweep(tmp_path, [("loader=pil", ["it broke"]), ("loader=native", [100])]))
+    print_comparison(Console(width=200), record)
+    said = capsys.readouterr().out
+    assert "Only native was measured, so it is compared with nothing" in said
+    assert "highest" not in said
+
+
 def test_what_is_best_has_completed_in_all_its_runs(tmp_path: Path) -> None:
     cells = [
         ("data.batch_size=32", [100, 101]),

@@ -1,11 +1,9 @@
 """What rules advise: the overrides, their values, and what they say of them."""
 
-import re
 from typing import Any
 
 import pytest
 
-from strobe.diagnose.predict import step_of
 from strobe.diagnose.promise import bound
 from strobe.diagnose.rank import diagnose
 from support.recorded import example, of
@@ -62,107 +60,6 @@ LONGEST, SAVES = "config__trainer__max_epochs", "config__checkpoint__every_n_epo
 )
 def test_a_rule_prescribes_what_fits_the_run(cause: str, changes: dict[str, Any], overrides: str | None) -> None:
     assert prescribed(cause, **changes) == ([] if overrides is None else [overrides])
-
-
-def test_loader_without_measurements_says_how_far_workers_may_carry() -> None:
-    finding = of("loader", example("loader", summary__ceilings__alternatives=[]))[0]
-    assert finding.overrides[0].startswith("engine.num_workers=")
-    measured = of("loader", example("loader"))[0].predicted_speedup
-    assert finding.predicted_speedup.high - finding.predicted_speedup.low > measured.high - measured.low
-
-
-def test_loader_without_a_remedy_names_what_is_full() -> None:
-    record = example("loader", summary__ceilings__alternatives=[], summary__environment__usable_cores=2)
-    record.summary["num_workers"], record.summary["ceilings"]["cpu_seconds"]["loader"] = 2, 2 / 280
-    assert (
-        "2 workers load no faster than one process does." in of("loader", record)[0].evidence
-    )  # 280/s, 120 ms a batch
-    record.summary["ceilings"]["loading"] = None
-    finding = of("loader", record)[0]
-    assert finding.overrides == ()
-    assert finding.advice.startswith("No alternative was measured")
-    assert finding.advice.endswith("The cores have room for 2 workers, and no more.")
-    slower = {"overrides": ["loader=rasterio"], "side": "loader", "rate": 90.0, "interval": [89.0, 91.0]}
-    record.summary["ceilings"]["alternatives"].append(slower)
-    assert of("loader", record)[0].advice.startswith("No measured alternative loads faster")
-
-
-@pytest.mark.parametrize(
-    ("machine", "told"),
-    [
-        ({}, "(not measured: they share the cores with training)."),
-        ({"idle": 0.6}, "(not measured)."),
-        ({"idle": 0.1, "own": 0.4, "others": 0.5}, "(not measured)."),  # others come and go
-        ({"idle": 0.2}, "(not measured: the 20% of the cores that training leaves idle allow 1.2x at most)."),
-        ({"idle": 0.05}, "No core is free for workers (training leaves 5% idle): measure whether "),
-    ],
-)
-def test_untried_workers_have_what_training_leaves_idle(machine: dict[str, float], told: str) -> None:
-    record = example("loader", summary__ceilings__alternatives=[])
-    record.summary.update(machine=machine, script="python train.py")
-    finding = next(one for one in diagnose(record) if one.cause == "loader")
-    assert told in finding.advice
-    assert bound(finding.as_dict()).startswith("With no waiting at all, training would be up to")
-
-
-def test_cores_that_workers_took_are_named_before_the_storage() -> None:
-    record = example("loader", summary__ceilings__alternatives=[], summary__environment__usable_cores=2)
-    record.summary.update(num_workers=2, threads=2, machine={"idle": 0.04})
-    record.summary["uneven"] = {"phase": "data_wait", "steps": 3, "extra_seconds": 1.0}
-    record.summary["ceilings"] |= {"loading": None, "cpu_seconds": {"loader": 2 / 280, "model": 0.013}}
-    finding = of("loader", record)[0]
-    assert "2 workers and 2 computing threads share 2 cores (training leaves 4% idle)" in finding.evidence
-    assert finding.advice.startswith("Try fewer workers, or none")
-    assert "storage" not in finding.advice
-    assert "some samples" not in finding.evidence
-    assert "share 2 cores (training leaves 4% idle)" in of("uneven_steps", record)[0].evidence
-    record.summary["machine"] = {"idle": 0.5}
-    assert "look at the storage" in of("loader", record)[0].advice
-
-
-@pytest.mark.parametrize("script", [None, "python train.py"])
-def test_more_workers_are_not_the_answer_to_a_slow_sampler(script: str | None) -> None:
-    record = example("loader", summary__ceilings__alternatives=[])
-    record.summary.update(script=script, num_workers=2, main_used={"data_wait": 0.9})
-    finding = next(one for one in diagnose(record) if one.cause == "loader")
-    assert "In 90% of that wait the training process computes" in finding.evidence
-    assert "make the sampler cheaper" in finding.advice
-    assert finding.overrides == finding.changes == ()
-
-
-def test_a_few_late_batches_are_told_from_a_slow_loader() -> None:
-    record = example("loader", summary__ceilings__alternatives=[])
-    wait, measured = record.summary["step_seconds"]["data_wait"], record.summary["steps"]["measured"]
-    record.summary["uneven"] = {"phase": "data_wait", "steps": 3, "extra_seconds": 0.9 * wait}
-    assert f"3 of {measured} steps wait long, the others hardly" in of("loader", record)[0].evidence
-    record.summary["uneven"]["steps"] = measured - 1
-    assert "wait long" not in of("loader", record)[0].evidence
-
-
-def test_what_takes_most_of_loading_is_named() -> None:
-    record = example("loader")
-    finding = of("loader", record)[0]
-    assert finding.evidence.endswith("a batch takes 120 ms: decoding 70%, collating 20%, reading 8%.")
-    assert "collating" not in finding.advice  # which is not most of it
-    record.summary["ceilings"]["loading"] |= {"parts": {"collate": 0.1, "read": 0.02}, "cores": 0.1}
-    finding = of("loader", record)[0]
-    assert finding.evidence.endswith("collating 83%, reading 17%; most of that time is waiting, not computing.")
-    assert "Most of loading is collating" in finding.advice
-    assert finding.overrides == of("loader", example("loader"))[0].overrides
-
-
-def test_the_files_of_late_batches_are_named() -> None:
-    record = example("uneven_steps")
-    finding = of("uneven_steps", record)[0]
-    assert "typical one (2 ms, 107 kB): data/photos/a.jpg (410 ms, 9.1 MB), data/photos/b.jpg (380 ms, 8.8 MB)." in (
-        finding.evidence
-    )
-    assert finding.advice.startswith("Make these files smaller")
-    record.summary["uneven"]["files"]["slow"] = []
-    finding = of("uneven_steps", record)[0]
-    assert "None of 120 of their files, read again after training, was slow: the storage stalled." in finding.evidence
-    record.summary["uneven"]["files"] = None
-    assert "files" not in of("uneven_steps", record)[0].evidence
 
 
 def test_smaller_images_gain_to_loading_too_where_that_was_measured() -> None:
@@ -371,20 +268,19 @@ def test_batches_of_validation_that_are_far_smaller_than_those_of_training_are_n
     assert "batches are of" not in of("validation", record)[0].advice
 
 
-def test_what_begins_an_epoch_is_told_where_much_of_the_wait_is_there() -> None:
-    record = example("loader", summary__epoch_starts={"count": 4, "data_wait": 0.2}, summary__num_workers=2)
-    assert "begins an epoch" not in of("loader", record)[0].evidence
-    step = step_of(record)
-    assert step
-    whole = step.wait * step.images * (record.number("steps", "measured") or 0.0)
-    record.summary["epoch_starts"] = {"count": 4, "data_wait": whole / 8}
-    record.config["engine"]["persistent_workers"] = True
-    evidence = of("loader", record)[0].evidence
-    assert re.search(
-        r"The first step of an epoch waits [\d.]+ m?s, others [\d.]+ m?s: look at what begins an epoch", evidence
-    )
-    record.config["engine"]["persistent_workers"] = False
-    assert "begins an epoch" not in of("loader", record)[0].evidence  # new workers do
+def test_lbfgs_is_not_told_to_accumulate_gradients() -> None:
+    record = example("optimizer", summary__ceilings__alternatives=[])
+    assert "Update once in" in of("optimizer", record)[0].advice
+    record.config["optimizer"] = {"searches": True}
+    finding = of("optimizer", record)[0]
+    assert finding.overrides == ()
+    assert "max_iter" in finding.advice
+
+
+def test_a_bound_is_that_of_all_waiting_whatever_else_explains_a_part_of_it() -> None:
+    predicted = {"median": 1.9, "low": 0.7, "high": 70.0}
+    waits = {"cause": "loader", "overrides": [], "lost": 0.69, "share": 0.96, "predicted_speedup": predicted}
+    assert bound(waits) == "With no waiting at all, training would be up to 25.0x as fast"
 
 
 def test_what_bounds_a_gain_is_the_end_of_its_interval_where_that_is_narrow() -> None:
@@ -394,3 +290,11 @@ def test_what_bounds_a_gain_is_the_end_of_its_interval_where_that_is_narrow() ->
 
     assert told(2.0, 3.0) == "Without it, training would be up to 3.0x as fast"
     assert told(0.8, 7.0) == "Without it, training would be up to 2.5x as fast"
+
+
+def test_a_backward_pass_that_outlives_its_use_is_told_on_a_cpu() -> None:
+    record = example("unused_gradients")
+    record.summary.update(unused_gradients=None, unused_backward=0.4)
+    assert "40% of the backward pass is for gradients that no update uses" in of("unused_gradients", record)[0].title
+    record.summary["accelerator"] = "cuda"  # whose host runs ahead
+    assert not of("unused_gradients", record)

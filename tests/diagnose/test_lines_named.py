@@ -22,6 +22,8 @@ def line(
     [
         ("stalled", "forward", [line("forward", 31, 0.9)], "90% of the forward pass is spent in ask, at train.py:31."),
         ("loader", "", [line("data_wait", 7, 0.5)], "50% of the wait is spent in ask, at train.py:7."),
+        ("between", "", [line("between", 7, 0.5)], "50% of that time is spent in ask, at train.py:7."),
+        ("between", "Audit", [line("between", 7, 0.5)], ""),
         ("callback", "Audit", [line("callbacks/Audit", 8, 1.0)], "100% of Audit is spent in ask, at train.py:8."),
         (
             "single_thread",

@@ -378,3 +378,12 @@ def test_four_ranks_with_four_times_the_machine_are_told_what_one_is(name: str) 
     ):
         rates[:] = [ranks * rate for rate in rates]
     assert told(record) == one
+
+
+def test_what_others_took_of_the_ceilings_counts_where_the_main_thread_waited_for_those_that_measured() -> None:
+    record = example("small_batch")
+    assert causes(record)[0] == "small_batch"
+    record.summary["machine"] = {"own": 0.5, "others": 0.5, "stolen": 0.0, "idle": 0.0, "delayed": 0.5}
+    record.summary["ceilings"]["machine"] = record.summary["machine"] | {"delayed": 0.02}
+    assert causes(record)[0] == "shared_machine"
+    assert "small_batch" not in causes(record)

@@ -99,6 +99,11 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__epoch_starts": {"count": 4, "data_wait": 0.03}},  # an epoch starts like any step
         {"summary__ceilings__loader": 50.0},  # so long takes a first batch, whoever loads it
     ],
+    "epoch_start": [
+        {"config__engine__persistent_workers": False},  # new workers explain it
+        {"summary__epoch_starts": {"count": 0, "data_wait": None}},
+        {"summary__epoch_starts": {"count": 4, "data_wait": 0.03}},
+    ],
     "small_batch": [
         {"summary__ceilings__intervals": {"model": [240.0, 440.0]}},  # no faster than noise
         {"summary__ceilings__alternatives": []},

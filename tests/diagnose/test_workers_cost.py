@@ -70,7 +70,14 @@ def test_workers_that_are_restarted_for_each_step_are_found() -> None:
     seconds["total"] += 0.62 - seconds["data_wait"]
     seconds["data_wait"], record.summary["epoch_starts"] = 0.62, {"count": steps + 2, "data_wait": 0.62}
     record.summary["overall_images_per_second"] = record.summary["batch_size"] / seconds["total"]
-    assert of("workers_restart", record)
+    record.summary["batches_per_epoch"] = 20
+    (finding,) = of("workers_restart", record)
+    assert f"{steps} of {steps} steps begin an epoch" in finding.evidence
+    assert "one iterator" in finding.advice
+    assert finding.overrides == ()
+    record.summary["batches_per_epoch"] = 1  # an epoch is a step indeed
+    (finding,) = of("workers_restart", record)
+    assert finding.overrides == ("engine.persistent_workers=true",)
 
 
 def test_all_that_starting_workers_slow_down_is_theirs_and_predicted(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 import strobe
 
-NAP = 0.02  # seconds of a step
+NAP = 0.15  # seconds of a step: far more than another process takes, on a busy machine too
 EPOCHS, BATCHES = 2, 12
 
 

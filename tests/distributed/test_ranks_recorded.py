@@ -1,23 +1,29 @@
 """What each rank of somebody's training leaves behind, over gloo; how long the ranks waited for each other."""
 
+import re
 import statistics
 from pathlib import Path
 
 import pytest
 import torch
+from lightning.fabric.plugins.environments.lightning import find_free_network_port
 
 from distributed import plain_ranks
 from distributed.ranks import EPOCHS, NAP
 from strobe.callbacks.columns import PHASES, WAITS
+from strobe.diagnose.rank import diagnose
 from strobe.records.joining import recover
 from strobe.records.ranks import rank_files
-from strobe.records.run import read_summary
+from strobe.records.run import Record, read_summary
 from strobe.records.step_table import read_table
+from support.entry_points import install
 from support.places import ROOT
 from support.processes import begin, ended
 
 SCRIPT = str(Path(__file__).with_name("ranks.py"))
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node=2")
+JOB = {"JOB_ID": "7", "JOB_NAME": "train", "NTASKS": "2", "NTASKS_PER_NODE": "2", "NODEID": "0"}
+SLURM = {f"SLURM_{name}": value for name, value in JOB.items()}
 
 
 def started(folder: Path, *command: str, **variables: str) -> str:
@@ -55,13 +61,43 @@ def test_a_watched_loop_of_several_ranks_is_one_record(tmp_path: Path) -> None:
     said = started(tmp_path, *TORCHRUN, "--standalone", str(Path(__file__).with_name("plain_ranks.py")))
     assert said.count("run completed") == 1
     assert {path.name for path in tmp_path.iterdir()} == {"here"}
-    joined = read_summary(tmp_path / "here" / "summary.json")["ranks"]
+    summary = read_summary(tmp_path / "here" / "summary.json")
+    joined = summary["ranks"]
     assert (joined["ranks"], joined["coverage"], joined["slow"], joined["phase"]) == ([0, 1], 1.0, [1], "forward")
+    line = joined["lines"][0]
+    assert (line["phase"], Path(line["file"]).name, line["function"]) == ("forward", "plain_ranks.py", "trained")
+    findings = diagnose(Record(summary))
+    assert "of the forward pass on rank 1 is spent in trained, at plain_ranks.py:" in findings[0].evidence
     first, second = (read_table(path).rows() for path in rank_files(tmp_path / "here").values())
     assert len(first) == len(second) == plain_ranks.EPOCHS * plain_ranks.BATCHES
     assert {row["images"] for row in first} == {8}
     assert {row["elements"] for row in second} == {4 * 8}
     assert mean(first, "wait_backward") >= plain_ranks.NAP / 2
+
+
+@pytest.mark.parametrize(("launcher", "code"), [("torchrun", 0), ("slurm", 3)])
+def test_a_script_is_recorded_whatever_starts_its_ranks(
+    launcher: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By STROBE=1 alone; what it prints and its exit code are its own."""
+    install(tmp_path / "site", monkeypatch)
+    script, port = (str(Path(__file__).with_name("slow_rank.py")), str(code)), str(find_free_network_port())
+    (home := tmp_path / "home").mkdir()
+    monkeypatch.setenv("STROBE", "1")
+    if launcher == "torchrun":
+        each = [begin(*TORCHRUN, "--standalone", *script, cwd=home)]
+    else:
+        given = [SLURM | {"SLURM_PROCID": rank, "SLURM_LOCALID": rank, "MASTER_PORT": port} for rank in "01"]
+        each = [begin(*script, cwd=home, **variables) for variables in given]
+    said = "".join(ended(process, code) for process in each)
+    printed = re.findall(r"^rank \d made.*", said, re.MULTILINE)
+    assert sorted(printed) == ["rank 0 made 32 steps", "rank 1 made 32 steps"]
+    (record,) = home.rglob("summary.json")
+    summary = read_summary(record)
+    joined = summary["ranks"]
+    assert (joined["ranks"], joined["coverage"], joined["slow"], joined["phase"]) == ([0, 1], 1.0, [1], "forward")
+    assert summary["verdict"].startswith("Rank 1 takes ")
+    assert said.count("\nRank 1 takes ") == 1
 
 
 @pytest.mark.slow

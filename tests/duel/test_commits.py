@@ -4,7 +4,6 @@ import multiprocessing.forkserver
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,7 +15,7 @@ import pytest
 from strobe.duel.commits import Repository
 from strobe.errors import ConfigError, DataError
 from support.duels import Made, said
-from support.processes import begin, ended, left_running, wait_for
+from support.processes import begin, ended, git, left_running, wait_for
 from support.refusals import refusal
 
 SCRIPT = """
@@ -43,11 +42,6 @@ Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_progress_bar=False
 """
 COMMAND = ("--", "python", "train.py", "loader=native")
 BY_ENV = ("--", "/usr/bin/env", *COMMAND[1:])
-
-
-def git(folder: Path, *words: str) -> str:
-    given = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words]
-    return subprocess.run(given, capture_output=True, text=True, check=True).stdout.strip()
 
 
 @pytest.fixture

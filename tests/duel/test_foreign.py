@@ -14,7 +14,7 @@ from strobe.duel.foreign import Foreign
 from strobe.duel.paired_trial import Defeat, duel
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure
-from support.duels import LOOP, TRAINER, become, files, said
+from support.duels import LOOP, OF_A_STRANGER, TRAINER, become, files, said
 
 Start = Callable[..., Foreign]
 QUICK = ("--seconds", "0.1", "--quads", "4")
@@ -91,9 +91,10 @@ def test_loops_of_their_own_take_turns_and_begin_again(
     monkeypatch.setattr(foreign, "_become", become)
     (tmp_path / "loop.py").write_text(LOOP)
     (tmp_path / "loop.py").chmod(0o755)
+    (tmp_path / "strangers.py").write_text(OF_A_STRANGER)
     monkeypatch.chdir(tmp_path)
     before = files(tmp_path)
-    code, text = said(capsys, *QUICK, "--", "./loop.py", "0.02", "--", "SOME=1", "python", "loop.py", "0")
+    code, text = said(capsys, *QUICK, "--", "./loop.py", "0.02", "--", "SOME=1", "python", "strangers.py", "0")
     assert code == 0, text
     assert "B is faster" in text
     assert float(row(text, "forward")[0]) >= 20
@@ -134,8 +135,8 @@ def test_a_turn_has_whole_epochs_where_each_starts_its_workers(start: Start, sta
     assert steps == 3 * [steps_of_a_turn]
 
 
-WITHOUT = "it ended without training: neither fit of a Lightning Trainer nor a loop over strobe.watch"
-BY_ITSELF = "its loop over strobe.watch ended by itself; let it go on"
+WITHOUT = "it ended without training: neither fit of a Lightning Trainer nor a loop over a DataLoader"
+BY_ITSELF = "its training loop ended by itself; let it go on"
 UPDATE = "        optimizer.step()"
 BREAK = f"{UPDATE}\n        epoch += 1\n        if epoch > 20: break"
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from strobe.measure import environment
 from strobe.measure.environment import PACKAGES, describe, peak_memory, usable_cores
 from support.files import plant
 from support.places import ROOT
+from support.processes import git
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -54,6 +56,18 @@ def test_the_record_has_what_the_design_says_and_no_path() -> None:
     assert json.loads(text) == found
     assert str(ROOT) not in text
     assert sys.prefix not in text
+
+
+def test_uncommitted_are_changes_of_files_that_git_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(environment, "__file__", str(code := tmp_path / "code.py"))
+    git(tmp_path, "init", "-q")
+    code.write_text("1\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-qm", "one")
+    (tmp_path / "notes.txt").write_text("mine")
+    assert describe()["git_commit"] == git(tmp_path, "rev-parse", "HEAD")
+    code.write_text("2\n")
+    assert describe()["git_commit"] == git(tmp_path, "rev-parse", "HEAD") + "+"
 
 
 def test_peak_memory_is_in_bytes() -> None:

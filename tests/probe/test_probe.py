@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import torch
 from lightning import LightningDataModule
-from torch.utils.data import DataLoader, Dataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from strobe.attach.between import Pauses
 from strobe.attach.probing import Probe
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
+from strobe.measure import contention
 from strobe.measure.timing import Meter, Rate
 from strobe.measure.untouched import untouched
 from strobe.probe.asked import MODEL, Asked
@@ -66,6 +67,11 @@ class SleepingBatches:
         yield [0, 1, 2, 3]
 
 
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        yield from torch.zeros(3, 4)
+
+
 def sleeping_collate(items: list[Any]) -> Any:
     time.sleep(0.2)
     return default_collate(items)
@@ -83,6 +89,9 @@ def test_the_parts_of_making_a_batch_are_told_apart_also_of_a_foreign_loader() -
     assert parts["sampler"] >= 0.05
     assert sum(parts.values()) == pytest.approx(found["seconds"], rel=0.05)
     assert loading_parts([IMAGES[:]], seconds=0.01) is None  # no data set of items
+    streamed = loading_parts(DataLoader(Stream(), batch_size=2, num_workers=2), seconds=60)
+    assert streamed is not None
+    assert streamed["batches"] == 2  # its three samples, in this process
     assert span("read") is span("decode")  # nobody records any more
 
 
@@ -302,6 +311,7 @@ def test_a_model_that_is_slower_alone_than_in_training_is_measured_once_more(
     with ours, theirs:
         probe = Probe(Asked(("train.py",), str(tmp_path), str(tmp_path), 1.0, (MODEL,)), ours, Pauses())
         probe._told = probe._counted = 1
+        probe._readings.append(contention.read())
         probe._summary = {"images_per_second": {"median": 100.0, "low": 90.0, "high": 110.0}}
         probe._again = Again([Kind(torch.ones(2))], CPU, before := Meter(1.0, warmup=1))
         probe._end_replay(trainer, Rate(60.0 if kept else 6.0, 5.0, 70.0 if kept else 8.0, None))

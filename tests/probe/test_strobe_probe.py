@@ -1,33 +1,21 @@
 """``strobe probe``: scripts as strangers write them, without an edit; what is measured, and what stays as it was."""
 
-import hashlib
-import io
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from rich.console import Console
 
 from strobe.attach.probing import UNLOGGED
-from strobe.errors import DataError
-from strobe.present.terminal import ProgressDisplay
-from strobe.probe import __main__ as command
 from strobe.probe.risks import risks
 from strobe.probe.script import alternative, probe_script
-from strobe.process.fork import COLOURS, Failure
+from strobe.process.fork import Failure
 from support.entry_points import install
-from support.interruptions import small_disk
-from support.probed import become, probed
+from support.probed import STEPS, hashes, probed, script
 from support.programs import FOLDER
-from support.refusals import ended
 
 WRITING = """
 import pathlib, sys, time, torch
@@ -69,28 +57,6 @@ finally:
     trainer.save_checkpoint("weights.pt")
 torch.save({}, "weights.pt")
 """
-STEPS = """
-import time, torch
-from lightning.pytorch import LightningModule, Trainer
-
-class Net(LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(4, 1)
-        self.asked = 0
-    def training_step(self, batch):
-        time.sleep(0.01)
-        if SHORT and len(batch) == 3 and self.trainer.fit_loop.max_batches > 1000: raise RuntimeError("no such batch")
-        return self.layer(batch).mean()
-    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
-
-class Batches:
-    def __init__(self, batches): self.batches = batches
-    def __iter__(self): return iter(self.batches)
-
-batches = torch.utils.data.DataLoader(torch.rand(60, 4), batch_size=3)
-trainer = Trainer(max_epochs=1, accelerator="cpu", logger=False, enable_checkpointing=False, **SETTINGS)
-"""
 BEST = "net.trainer.checkpoint_callback.best_model_path"
 VALIDATED = "net.trainer.callback_metrics['val_loss']"
 BEHIND = """
@@ -119,12 +85,6 @@ main()
 """
 
 
-def hashes(folder: Path) -> dict[str, str]:
-    """What each file of a folder holds."""
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
-
-
 @pytest.fixture(autouse=True)
 def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path / "site", monkeypatch)
@@ -134,14 +94,6 @@ def names(record: dict[str, Any], cause: str) -> bool:
     """Whether a cause is found first, with what its absence would give; a busy machine may be told in its place."""
     first = record["findings"][0]
     return first["cause"] == "shared_machine" or (first["cause"] == cause and first["predicted_speedup"]["high"] > 1)
-
-
-def script(folder: Path, text: str, fit: str = "trainer.fit(Net(), batches)", **settings: Any) -> Path:
-    """A script of ``STEPS``, which ends with ``fit``."""
-    path = folder / "train.py"
-    text = text.replace("**SETTINGS", f"**{settings!r}").replace("SHORT", "False")
-    path.write_text(f"{text}\n{fit}\n")
-    return path
 
 
 @pytest.mark.parametrize("package", ["lightning.pytorch", "pytorch_lightning"])
@@ -193,22 +145,6 @@ def test_hydra_writes_nothing_into_the_scripts_folder(tmp_path: Path, monkeypatc
     assert "ended before" in found.reason
     assert "strobe-" in (tmp_path / "out" / "output.txt").read_text()
     assert hashes(home).keys() == {"train.py"}
-
-
-def test_a_request_to_end_leaves_no_scratch_folder(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(
-        "import os, time; print(os.environ['STROBE_PROBE'], flush=True); time.sleep(100)"
-    )
-    line = [sys.executable, "-m", "strobe.probe", "--yes", "--out", "out", "train.py"]
-    output = tmp_path / "out" / "output.txt"
-    with subprocess.Popen(line, cwd=tmp_path, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        while process.poll() is None and not (output.is_file() and output.read_text().endswith("\n")):
-            time.sleep(0.02)
-        scratch = Path(json.loads(output.read_text())["scratch"])
-        assert scratch.is_dir()
-        process.terminate()
-    assert process.returncode == 128 + signal.SIGTERM
-    assert not scratch.exists()
 
 
 def test_a_slow_model_is_known_by_its_ceiling(tmp_path: Path) -> None:
@@ -313,14 +249,17 @@ trainer.fit(Net(), batches, torch.utils.data.DataLoader(torch.rand(40, 4)))
 
 
 def test_all_ranks_take_part(tmp_path: Path) -> None:
-    path = script(tmp_path, STEPS, devices=2, strategy="ddp", use_distributed_sampler=False)
+    """Each rank sleeps 0.1 s for a batch of 3: 30 images/s alone, 60 together."""
+    path = script(
+        tmp_path, STEPS.replace("sleep(0.01)", "sleep(0.1)"), devices=2, strategy="ddp", use_distributed_sampler=False
+    )
     reason, record = probed(path, tmp_path / "out", seconds=0.2)
     assert reason is None
     assert record["world_size"] == 2
     assert len(record["ranks"]["ranks"]) == 2
     assert record["ceilings"]["reason"] is None
-    assert 0.7 * record["images_per_second"]["median"] < record["ceilings"]["model"] < record["ceilings"]["loader"]
-    assert record["ceilings"]["model"] <= 2 * 3 / 0.01  # each sleeps 10 ms for a batch of 3
+    assert 30 < record["ceilings"]["model"] <= 60
+    assert record["ceilings"]["model"] < record["ceilings"]["loader"]
 
 
 @pytest.mark.slow
@@ -368,86 +307,3 @@ def test_what_stands_behind_fit_is_not_named_where_that_is_certain(tmp_path: Pat
         "scaled.save",
         "kept.save",
     ]
-
-
-def test_mistakes_are_told_before_anything_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    for arguments, told in (
-        (["none.py"], "there is no file none.py"),
-        (["--seconds=0", "x.py"], "--seconds"),
-        (["-m", "torch.distributed.run", "x.py"], "starts a script in several ranks"),
-        ([], "strobe probe needs a script, as in: strobe probe train.py --epochs 3"),
-        (["--secnds", "3", "x.py"], "--secnds is not an option of strobe probe; did you mean --seconds?"),
-    ):
-        code, said = ended(partial(command.main, arguments), capsys)
-        assert code == 2
-        assert told in said
-        assert said.count("\n") == 1
-    assert "STROBE_PROBE" not in os.environ
-
-
-def test_a_record_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("raise SystemExit")
-    with pytest.raises(DataError, match=rf"Cannot write to {tmp_path / 'train.py'} \(File exists\); give"):
-        command.main(["--yes", "--out", str(tmp_path / "train.py"), str(tmp_path / "train.py")])
-
-
-FILLING = """
-def fill(net, batch):
-    try:
-        with open("DISK/filler", "ab", buffering=0) as file:
-            while True: file.write(bytes(4096))
-    except OSError: pass
-Net.validation_step = fill
-trainer.fit(Net(), batches, batches)
-"""
-
-
-def test_a_disk_that_is_full_in_the_end_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr("strobe.probe.script._become", become)
-    with small_disk(tmp_path / "disk", 1) as disk:
-        path = script(tmp_path, STEPS, FILLING.replace("DISK", str(disk)))
-        arguments = ["--seconds", "0.4", "--out", str(disk / "out"), "--yes", str(path)]
-        code, said = ended(partial(command.main, arguments), capsys)
-    assert code == 1
-    assert f"Not measured: its record could not be written to {disk / 'out'}; free some space" in said
-
-
-@pytest.mark.parametrize("named", [False, True])
-def test_where_nothing_was_measured_nothing_is_left(
-    named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A folder that was there before stays, with all that the user has in it; what the script said is shown."""
-    (tmp_path / "train.py").write_text("print('one'); print('two'); raise SystemExit('no such data')")
-    if named:
-        (tmp_path / "mine").mkdir()
-        (tmp_path / "mine" / "report.html").write_text("mine")
-    before = hashes(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    code, said = ended(partial(command.main, [*(["--out", "mine"] if named else []), "--yes", "train.py"]), capsys)
-    assert code == 1
-    assert hashes(tmp_path) == before
-    assert not (tmp_path / "strobe-runs").exists()
-    assert said.splitlines()[-5:-1] == ["The script printed last:", "  one", "  two", "  no such data"]
-    assert said.splitlines()[-1].startswith("Not measured: ")
-    assert "Running the script until its first fit, then measuring for about 0:25\n" in said  # a line a stage
-    assert "\r" not in said
-
-
-def test_a_stage_is_a_line_in_a_file_and_runs_down_in_a_terminal() -> None:
-    for terminal in (False, True):
-        drawn = io.StringIO()
-        with ProgressDisplay(Console(file=drawn, force_terminal=terminal, width=80)) as display:
-            display.stage("The loader alone", 65.4)
-            time.sleep(0.15 * terminal)
-        if terminal:
-            assert "The loader alone 1:05 left" in COLOURS.sub("", drawn.getvalue())
-        else:
-            assert drawn.getvalue() == "The loader alone; about 1:05 left\n"
-
-
-def test_a_script_that_takes_too_long_is_told_with_the_time_of_all_of_it(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("print('ready', flush=True); import time; time.sleep(100)")
-    found = probe_script([str(tmp_path / "train.py")], tmp_path, seconds=1, timeout=1, remedy="; allow more")
-    assert found == Failure("it took more than 1 s; allow more")

@@ -61,6 +61,17 @@ def test_a_request_is_at_once_or_waits_until_somebody_looks() -> None:
             send(signal.SIGINT)
 
 
+def test_patience_ends_when_somebody_has_looked() -> None:
+    """What a process does about a request may take longer, and is not broken off."""
+    with requests() as asked:
+        asked.watch(lambda _: None)
+        asked.patience = 0.1
+        send(signal.SIGTERM)
+        with pytest.raises(AskedToEnd):
+            asked.check()
+        time.sleep(1)
+
+
 def test_what_the_caller_ignores_is_ignored() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     with requests() as asked, interruptible():

@@ -16,6 +16,7 @@ from strobe.duel.__main__ import main
 from strobe.duel.foreign import OUTPUT, Foreign
 from strobe.duel.program import Program
 from strobe.measure.timing import Block
+from strobe.probe.changes import ASKED
 from strobe.process.fork import Failure, print_into
 from support.refusals import ended
 
@@ -94,6 +95,12 @@ for epoch in range(2):
     evaluate()
 """
 
+OF_A_STRANGER = (
+    LOOP.replace("import strobe\n", "")
+    .replace('strobe.watch(loader, optimizer=optimizer, directory="record")', "loader")
+    .replace("strobe.watch(loader)", "loader")
+)
+
 
 class Made:
     """A training that is as fast as its command says: ``rate=1.5``, and whatever else it says of itself."""
@@ -127,7 +134,7 @@ def become(pipe: Connection, program: Program, place: str, folder: str) -> None:
     """
     print_into(Path(folder, OUTPUT))
     os.chdir(place)
-    for name in ("lightning.pytorch", "pytorch_lightning", "strobe", "strobe.attach.watch"):
+    for name in ("lightning.pytorch", "pytorch_lightning", "strobe", *ASKED):
         sys.modules.pop(name, None)
     sys.path.insert(0, "")  # for the folder of the program
     sys.argv = [turning.__file__, str(pipe.fileno()), folder, *program.words]

@@ -37,6 +37,12 @@ def ended(process: "subprocess.Popen[str]", code: int = 0) -> str:
     return said
 
 
+def git(folder: Path, *words: str) -> str:
+    """What git says in this folder."""
+    given = ["git", "-C", str(folder), "-c", "user.name=a", "-c", "user.email=a@b", *words]
+    return subprocess.run(given, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def wait_for(true: Callable[[], bool], seconds: float = 600.0) -> bool:
     """Wait until something is true, which must happen."""
     deadline = time.monotonic() + seconds

@@ -101,7 +101,8 @@ class Pauses:
         run(1)  # pays for what is made once
         most, (fewest, start) = MORE, run(1)
         count, taken = fewest, start
-        while count < number and taken - start < seconds / 2:
+        until = time.perf_counter() + seconds / 2
+        while count < number and (count == fewest or time.perf_counter() < until):
             count, taken = run(most)
             most *= MORE
         return start + (taken - start) / max(1, count - fewest) * (number - fewest)

@@ -90,6 +90,7 @@ class Strobe(Callback):
             self._guarded(self._each, trainer, "on_fit_start", *given)
 
     on_train_epoch_start = _passed_on("on_train_epoch_start")
+    on_train_epoch_end = _passed_on("on_train_epoch_end")
     on_validation_start = _passed_on("on_validation_start")
     on_validation_end = _passed_on("on_validation_end")
     on_train_end = _passed_on("on_train_end")

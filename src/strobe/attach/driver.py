@@ -5,11 +5,16 @@ import os
 import sys
 from types import TracebackType
 
+from strobe.attach import unasked
+from strobe.attach.place import BEGUN, MEMORY
 from strobe.probe import running
+from strobe.process.launch import rank
 from strobe.process.output import note
 
-BEGUN, MEMORY = "STROBE_BEGUN", "strobe-begun"  # a variable: a file in memory, not empty once a record was begun
-NOTHING = "Strobe: nothing was trained with Lightning's Trainer.fit or in a strobe.watch loop, so there is no record."
+NOTHING = (
+    "Strobe: nothing was trained with Lightning's Trainer.fit, or with an optimizer of torch in the script's own "
+    "process and thread, so there is no record. Where other code trains, write: for batch in strobe.watch(batches)"
+)
 
 
 def main() -> None:
@@ -19,12 +24,13 @@ def main() -> None:
     home = os.getpid()
 
     def tell() -> None:
-        if os.getpid() == home and not os.fstat(begun).st_size:
+        if os.getpid() == home and rank() == 0 and not os.fstat(begun).st_size:
             note(NOTHING)
 
     atexit.register(tell)  # the first one is called last
     del sys.orig_argv[1]  # this file
     sys.excepthook = _without_frames
+    unasked.install()
     running.run(sys.argv[1:])
 
 

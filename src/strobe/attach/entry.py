@@ -5,8 +5,6 @@ import sys
 from typing import Any
 
 from strobe.probe.asked import Asked
-from strobe.process.launch import rank
-from strobe.process.output import note
 
 WANTED, DIRECTORY, TRACE = "STROBE", "STROBE_OUT", "STROBE_TRACE"  # variables of the environment
 GROUPS = ("lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory")
@@ -27,36 +25,14 @@ def callbacks() -> list[Any]:
     try:
         from strobe.attach.callback import Strobe
 
+        if loops := sys.modules.get("strobe.attach.loops"):
+            loops.close_unasked()
         return [Strobe(os.environ.get(DIRECTORY) or None, trace=traces())]
     except Exception as error:  # the user's training goes on without
         from strobe.attach.place import tell
 
         tell(error, None)
         return []
-
-
-class FabricNote:
-    """Says once what to write where a loop of Fabric's is not recorded: only the script sees its batches."""
-
-    def __init__(self) -> None:
-        self._said = False
-
-    def on_after_optimizer_step(self, **_: Any) -> None:
-        """Fabric's own hook; by now a loop that is recorded has begun."""
-        if self._said:
-            return
-        self._said = True
-        loops = sys.modules.get("strobe.attach.loops")
-        if (loops is None or not loops.is_recording()) and rank() == 0:
-            note(
-                "Strobe does not see the batches of this Fabric training. Write: "
-                "for batch in strobe.watch(loader, optimizer=optimizer)"
-            )
-
-
-def fabric_callbacks() -> list[Any]:
-    """A ``FabricNote`` if the environment has STROBE=1."""
-    return [FabricNote()] if is_set(WANTED) else []
 
 
 def traces() -> bool | None:

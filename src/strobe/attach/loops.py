@@ -40,10 +40,18 @@ class Batches(Iterator[Any]):
         self._tell(Training.fetched, batch)
         return batch
 
+    def __len__(self) -> int:
+        return len(self.source)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "source":  # not set yet
+            raise AttributeError(name)
+        return getattr(self.source, name)
+
     def __del__(self) -> None:
         training = self._loop.training
         if (os.getpid(), get_ident()) == (training.pid, training.thread):
-            self._tell(Training.end_loop)
+            self._tell(Training.let_go)
 
     def _tell(self, what: Callable[..., None], *given: Any) -> None:
         if (training := self._loop.training) not in recording:
@@ -74,13 +82,17 @@ def _loop_of(asked: Asked) -> Loop | None:
             continue
         if training.thread != get_ident():
             return None
+        training.guarded(training.settle)
+        if training.unasked and not asked.unasked:
+            training.end()
+            continue
         same = training.is_of(asked)
         if left := training.stranger or training.aside or (training.active if same and trains else None):
             training.guarded(training.leave, left)
             return _loop_of(asked)
         if same is False and trains:
             training.end()
-        elif same is None and trains and training.has_only_evaluated:
+        elif (same is None or asked.unasked) and trains and training.has_only_evaluated:
             training.drop()
         else:
             loop = Loop(training, asked)
@@ -94,9 +106,24 @@ def _loop_of(asked: Asked) -> Loop | None:
     return loop
 
 
+def begin_updates(asked: Asked, optimizer: Any) -> None:
+    """An optimizer has stepped in no loop; ``asked.loader``, its ``Updates``, says where steps end from now on."""
+    if has_stopped() or is_recording() or (training := training_of(asked)) is None:
+        return
+    training.open(Loop(training, asked))
+    training.guarded(training.turn, optimizer)
+    _heed()
+
+
 def is_recording() -> bool:
     """Whether a record is open in this process."""
     return any(training.pid == os.getpid() for training in recording)
+
+
+def close_unasked() -> None:
+    """End the open record of a loop that the script does not ask for."""
+    for training in [one for one in recording if one.unasked]:
+        training.end()
 
 
 def close(error: BaseException | None = None) -> None:

@@ -8,16 +8,17 @@ import shlex
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
 
-from strobe.attach.driver import BEGUN, MEMORY
 from strobe.process.output import note
 from strobe.records.files import make_room
 from strobe.records.places import ATTACHED
 
 OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 OF_FOLDERS = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
+BEGUN, MEMORY = "STROBE_BEGUN", "strobe-begun"  # a variable: a file in memory, a byte for each record that was begun
 _stopped = False
 
 
@@ -27,13 +28,33 @@ def new_directory(wanted: Path | None, name: str | None = None) -> Path:
     The name is the script's by default. Where the directory holds a record already, -2, -3 ... is added: nothing is
     overwritten. Raises an OSError.
     """
-    with contextlib.suppress(OSError, KeyError):
-        if MEMORY in str((begun := Path(os.environ[BEGUN])).readlink()):  # else that process has ended
-            begun.write_text("begun")
+    if begun := _begun():
+        with begun.open("a") as file:
+            file.write("1")
     place = wanted or ATTACHED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{_part(name or script())}"
     place = place.absolute()  # a script may change its working directory
     named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
     return next(one for one in named if _is_ours(one))
+
+
+def take_back(place: Path, files: Sequence[Path]) -> None:
+    """Remove the latest directory with these files of its record, as nothing was trained; what else it holds stays."""
+    if begun := _begun():
+        os.truncate(begun, begun.stat().st_size - 1)
+    make_room(place)
+    for path in files:
+        path.unlink(missing_ok=True)
+    for folder in (files[0].parent, place):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _begun() -> Path | None:
+    """What counts records for ``strobe run``; None without it, or where its process has ended."""
+    with contextlib.suppress(OSError, KeyError):
+        if MEMORY in str((begun := Path(os.environ[BEGUN])).readlink()):
+            return begun
+    return None
 
 
 def _is_ours(place: Path) -> bool:

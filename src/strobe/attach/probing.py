@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from strobe.attach.between import Pauses, count_pauses
 from strobe.attach.callback import Strobe
 from strobe.attach.place import what_stopped
-from strobe.attach.record import complete, save
+from strobe.attach.record import complete, meanwhile, save
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.diagnose.rank import FEWEST_STEPS
@@ -34,6 +34,7 @@ from strobe.probe.ceilings import blank, enter, in_one_line, joint, share_cores
 from strobe.probe.loader import Kind, Reading, loading_parts, measure_loader, measure_transfer, samples_of, staying
 from strobe.probe.model import ENDLESS, WARMUP, Again
 from strobe.probe.ranks import LostRankError, Ranks, meet
+from strobe.records.files import BEGUN, write_summary
 from strobe.records.run import Record
 
 LOOKS, SYNCHRONISED = 2.0, 8  # seconds between looks at other ranks; steps between which a GPU's rank waits for itself
@@ -79,7 +80,7 @@ class Probe(Strobe):
         self._callbacks: list[Any] = []  # of the script
         self._steps, self._told, self._counted = 0, 0, 0
         self._longest = asked.seconds  # of a side that trains
-        self._gpu = False
+        self._gpu = self._waits = False  # for workers that start anew
         self._since = time.perf_counter()
         self._meter: Meter | None = None  # while batches are replayed
         self._again: Again | None = None  # these batches
@@ -151,13 +152,22 @@ class Probe(Strobe):
         lost = isinstance(error, LostRankError)
         leave(self._pipe, self._why(error) if lost else what_stopped(error))
 
-    def _say(self, side: str, more: str = "") -> None:
-        """Tell what is measured now, and how long all takes from here on."""
+    def _known(self, *given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        summary, config = super()._known(*given)
+        return summary | {"script": self._asked.line}, config
+
+    def _say(self, side: str, more: str = "", lasts: float | None = None) -> None:
+        """Tell what is measured now, and how long all takes from here on; keep what was measured before."""
         if self._pipe is not None:
             wanted = [one for one in self._asked.sides if one != TRANSFER or self._gpu]
             left = [one for one in SIDES[SIDES.index(side) :] if one in wanted]
-            seconds = sum(self._longest if one in (STEPS, MODEL) else self._asked.seconds for one in left)
-            self._pipe.send((STAGES[side] + more, seconds))
+            if self._summary:
+                names = ", ".join(STAGES[one][0].lower() + STAGES[one][1:] for one in left)
+                self._sum_up(f"it was ended before {names}")
+                with suppress(OSError):  # which the record's own writing will tell
+                    write_summary(Path(self._asked.folder, BEGUN), self._summary)
+            usual = {one: self._longest if one in (STEPS, MODEL) else self._asked.seconds for one in left}
+            self._pipe.send((STAGES[side] + more, sum(usual.values()) + (lasts - usual[side] if lasts else 0.0)))
 
     def _begin_together(self, side: str) -> None:
         if self._ranks:
@@ -203,18 +213,24 @@ class Probe(Strobe):
             self._say(STEPS, f", whose steps take {duration(passed / 2)}")
         patient = passed < PATIENCE * self._asked.seconds
         enough = self._steps >= WARMUP_STEPS + (STRETCH if patient else FEWEST_STEPS)
-        return passed >= self._asked.seconds and enough and not (patient and self._begins_anew(trainer, passed))
+        if passed < self._asked.seconds or not enough:
+            return False
+        left = self._until_anew(trainer, passed) if patient else 0.0
+        if left and not self._waits:
+            self._waits = True
+            self._say(STEPS, ", until its workers start anew", left)
+        return not left
 
-    def _begins_anew(self, trainer: Any, passed: float) -> bool:
-        """Whether workers start anew in the next epoch, which is so near that it is worth seeing what that costs."""
+    def _until_anew(self, trainer: Any, passed: float) -> float:
+        """Seconds until workers have started anew in the next epoch, if that is near: worth seeing what it costs."""
         loop = trainer.fit_loop
         loaders = loop._combined_loader.flattened if loop._combined_loader is not None else ()
         anew = any(getattr(one, "num_workers", 0) and not getattr(one, "persistent_workers", True) for one in loaders)
         epoch = trainer.current_epoch
         if not anew or epoch > 1 or (epoch and loop.batch_idx >= WARMUP_STEPS):
-            return False
-        left = 0.0 if epoch else trainer.num_training_batches - loop.batch_idx
-        return passed / self._steps * left < PATIENCE * self._asked.seconds
+            return 0.0
+        left = passed / self._steps * (WARMUP_STEPS if epoch else trainer.num_training_batches - loop.batch_idx)
+        return left if left < PATIENCE * self._asked.seconds else 0.0
 
     def _measure(self, trainer: Any) -> None:
         """Everything but the model, in a hook: nobody trains meanwhile."""
@@ -250,7 +266,6 @@ class Probe(Strobe):
         if not trainer.is_global_zero:
             return
         self._summary, self._config = self._known(trainer, "completed", None)
-        self._summary["script"] = self._asked.line
 
     def _measure_loading(self, trainer: Any, combined: Any) -> list[Kind]:
         """What its batches are like; empty if it cannot be read."""
@@ -277,7 +292,10 @@ class Probe(Strobe):
             return []
         step = step_of(Record(self._summary))
         if LOADER in self._asked.sides and len(combined.flattened) == 1 and step and step.waiting >= NOTABLE:
-            self._ceilings["loading"] = _parts(combined.flattened[0], seconds / 2)
+            try:
+                self._ceilings["loading"] = loading_parts(combined.flattened[0], seconds=seconds / 2)
+            except Exception as error:  # its data set may want a worker
+                let_go(error)
         if TRANSFER in self._asked.sides and is_accelerator(device):
             self._say(TRANSFER)
             pinned = any(getattr(one, "pin_memory", False) for one in combined.flattened)
@@ -321,6 +339,7 @@ class Probe(Strobe):
         if self._ranks:
             slower = self._ranks.first("slower", slower)
         if self._again is not None and slower:
+            self._say(MODEL, ", once more: training was faster")
             self._slow, self._meter = rate, self._new_meter(trainer)
             self._again.meter = self._meter
             return
@@ -350,18 +369,25 @@ class Probe(Strobe):
             rate, median=rate.median * factor, low=rate.low * factor, high=rate.high * factor, cpu_seconds=cpu
         )
 
+    def _sum_up(self, *missing: str) -> None:
+        """Enter the ceilings that are known, and why others are not, into the record."""
+        ceilings, summary = self._ceilings, self._summary
+        if ceilings["shared_cores"]:
+            ceilings["joint"] = joint(ceilings, workers=summary["num_workers"] or 0)
+        ceilings["seconds"] = time.perf_counter() - self._began
+        ceilings["reason"] = "; ".join([*self._failures, *missing]) or None
+        ceilings["machine"] = contention.between(self._readings[-1], contention.read(), usable_cores())
+        summary["ceilings"] = ceilings
+        if self._before is not None:
+            summary |= meanwhile(self._before, self._readings[-1], self._recorder.step_log)
+
     def _complete(self, trainer: Any) -> None:
         """Write the record, and end."""
         assert self.place is not None
         if not trainer.is_global_zero:
             leave(self._pipe)
+        self._sum_up()
         ceilings, summary = self._ceilings, self._summary
-        if ceilings["shared_cores"]:
-            ceilings["joint"] = joint(ceilings, workers=summary["num_workers"] or 0)
-        ceilings["seconds"] = time.perf_counter() - self._began
-        ceilings["reason"] = "; ".join(self._failures) or None
-        ceilings["machine"] = contention.between(self._readings[-1], contention.read(), usable_cores())
-        summary["ceilings"] = ceilings
         if ceilings["between"] and summary["overall_images_per_second"]:
             count_pauses(summary)
         if STEPS in self._asked.sides and self._before is not None:
@@ -372,12 +398,3 @@ class Probe(Strobe):
         wanted = [side for side in (LOADER, MODEL) if side in self._asked.sides]
         nothing = wanted and all(ceilings[side] is None for side in wanted)
         leave(self._pipe, ceilings["reason"] if nothing else None)
-
-
-def _parts(loader: Any, seconds: float) -> dict[str, Any] | None:
-    """Where the time of making a batch goes; None where that cannot be told."""
-    try:
-        return loading_parts(loader, seconds=seconds)
-    except Exception as error:  # its data set may want a worker
-        let_go(error)
-        return None

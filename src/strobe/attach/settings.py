@@ -37,6 +37,7 @@ class Asked:
     directory: Path | None
     schedule: dict[str, int] | None  # of a trace, see `schedule_of`
     report: bool
+    unasked: bool = False  # the script does not ask, see `strobe.attach.unasked`
 
 
 def schedule_of(trace: bool | Mapping[str, int] | None) -> dict[str, int] | None:
@@ -84,11 +85,15 @@ def _validation(trainer: Any) -> dict[str, Any]:
     return {"restarted_workers": restarted, "batch_size": min(sizes, default=None)}
 
 
-def updating(optimizers: Iterable[Any]) -> dict[str, Any]:
-    """``unfused``: the class of optimizers that have a fused update and do not use it; None where one has none."""
+def updating(optimizers: Sequence[Any]) -> dict[str, Any]:
+    """``unfused``: the class of optimizers that have a fused update and do not use it; None where one has none.
+
+    ``searches``: whether one computes the loss many times for an update.
+    """
     names = {type(one).__name__ if type(one) in UNFUSED else None for one in optimizers}
     fused = any(group.get("fused") for one in optimizers for group in one.param_groups)
-    return {"unfused": names.pop() if len(names) == 1 and not fused else None}
+    searches = any(isinstance(one, torch.optim.LBFGS) for one in optimizers)
+    return {"unfused": names.pop() if len(names) == 1 and not fused else None, "searches": searches}
 
 
 def loading_of(loader: Any) -> dict[str, Any]:

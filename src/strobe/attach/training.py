@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from strobe.attach.place import command, new_directory, stop, tell
+from strobe.attach.place import command, new_directory, stop, take_back, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, status_of, summarise, tell_verdict
 from strobe.attach.settings import (
@@ -25,14 +25,15 @@ from strobe.attach.settings import (
     updating,
     what_is_loaded,
 )
-from strobe.attach.weights import parts_with, told_by_weights
+from strobe.attach.updates import FEWEST, Updates
+from strobe.attach.weights import Looks
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Clock
-from strobe.callbacks.columns import OWNED
+from strobe.callbacks.columns import OWNED, rows_of
 from strobe.callbacks.device_clock import DeviceClock
 from strobe.callbacks.loop import LoopPhases, LoopTrace
-from strobe.callbacks.rows import StepLog, StepRows, rows_of
+from strobe.callbacks.rows import StepLog, StepRows
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.waits import Waits
 from strobe.diagnose.foreign import UNSEEN
@@ -43,7 +44,6 @@ from strobe.records.joining import note_failure
 
 MINE = "Strobe"  # owns the time that recording takes
 MANY = 4  # optimizers of one training, from which on it makes them as it goes
-READ_EVERY, READ_SHARE = 1.0, 0.01  # between two readings of the machine: seconds at least, and their share of time
 recording: list["Training"] = []  # at most one
 
 
@@ -55,6 +55,8 @@ class Loop:
     asked: Asked
     waits: bool = False  # in a step of another loop's
     began: int = 0
+    batches: int = 0
+    let_go: bool = False  # by ``next(iter(loader))``: whether its batch is trained on will be seen
 
 
 class Training:
@@ -64,10 +66,11 @@ class Training:
         loader = asked.loader
         self.pid, self.thread = os.getpid(), get_ident()
         self.rank, self.ranks = rank(), ranks()
-        self.named, self.report = asked.optimizers is not None, asked.report
+        self.named, self.report, self.unasked = asked.optimizers is not None, asked.report, asked.unasked
         self.loader = _reference(loader)
         self.dataset = _reference(getattr(loader, "dataset", None))
-        self.config = loading_of(loader) | {"loop": True}
+        self.turns: Loop | None = None  # whose steps end with updates
+        self.config = loading_of(loader) | {"loop": True, "unasked": asked.unasked}
         self.known = what_is_loaded(loader)
         with contextlib.suppress(Exception):
             self.known["batches_per_epoch"] = len(loader)
@@ -82,9 +85,9 @@ class Training:
         self.validation = 0.0
         self.fetched_one = self.profiled = False
         self.before_loop = 0  # updates
-        self.before = self.now = contention.read()
-        self.next_reading = self.now.at + READ_EVERY
+        self.machine = contention.Readings()
         device = device_of(asked.optimizers)
+        self.device, self.weights = device.type, Looks()
         self.schedule = schedule_on(device, asked.schedule)
         self.clock = Clock(DeviceClock(device=device) if is_accelerator(device) else None)
         self.waits = Waits(self.clock) if self.ranks > 1 else None
@@ -99,7 +102,7 @@ class Training:
         self.guarded(self._open, loop)
 
     def _open(self, loop: "Loop") -> None:
-        self.phases.watch_updates()
+        self.phases.watch_updates(hooks=not self.unasked)
         if self.rank == 0:
             begin(self._summary("failed", None), self.place)  # for a report where the process is killed
         if self.waits is not None:
@@ -109,6 +112,8 @@ class Training:
             self.trace = LoopTrace(place / "tensorboard", place / "tables", schedule, loop.asked.loader)
             self.phases.parts.append(self.trace.ranges)
         self.clock.collect(True)
+        if isinstance(loop.asked.loader, Updates):
+            self.turns, self.config["unloaded"] = loop, True
         self.begin(loop)
 
     # --- what belongs to it
@@ -119,8 +124,7 @@ class Training:
         if known and not any(self.phases.knows(one) for one in asked.optimizers or ()):
             return False
         dataset = getattr(asked.loader, "dataset", None)
-        same = self.loader() is asked.loader or (dataset is not None and self.dataset() is dataset)
-        return True if same else None
+        return self.loader() is asked.loader or (dataset is not None and self.dataset() is dataset) or None
 
     @property
     def has_only_evaluated(self) -> bool:
@@ -131,20 +135,15 @@ class Training:
         """Leave no record."""
         self._let_go()
         self.log.close()
-        make_room(self.place)
-        for path in (self.path, self.place / BEGUN)[: 1 if self.rank else 2]:
-            path.unlink(missing_ok=True)
-        for folder in (self.path.parent, self.place):
-            with contextlib.suppress(OSError):  # it holds something else
-                folder.rmdir()
+        take_back(self.place, [self.path] if self.rank else [self.path, self.place / BEGUN])
 
     def _is_its_own(self, optimizer: Any) -> bool:
         """An optimizer is about to step: with the first update of a loop it shows whose the loop is."""
         loop = self.aside if self.active is None else self.active
         if loop is None:
-            return False  # outside all loops
+            return self.turns is not None  # or it is outside all loops
         fresh = self.phases.updates == self.before_loop > 0 and self.phases.learned < MANY
-        if fresh and not self.phases.knows(optimizer):
+        if (fresh and not self.phases.knows(optimizer)) or (self.turns and loop is self.aside):
             self.stranger = loop  # to be told when torch does not call hooks
         if self.stranger is not None:
             return False
@@ -171,14 +170,16 @@ class Training:
             self.before_loop = self.phases.updates
             self._begin_epoch(loop)
             self.phases.change(None)  # the script makes the loader's iterator, which waits for data
-        elif self.active is None:
-            self.before_loop = self.phases.updates
-            self.aside = loop
-        elif not torch.is_grad_enabled():
+        elif self.active is not None and not torch.is_grad_enabled():
             self.aside = loop
             if self.fetched_one and self.phases.computed:
                 self._end_step()
                 self.phases.change(None)
+        elif self.active is self.turns:  # None, or updates end its steps: a loop over a loader says more
+            if self.active is not None:
+                self.leave(self.active)
+            self.before_loop = self.phases.updates
+            self.aside, self.log.between = loop, False
 
     def _begin_epoch(self, loop: "Loop") -> None:
         self._begin_step(epoch=True)
@@ -214,6 +215,7 @@ class Training:
 
     def fetched(self, loop: "Loop", batch: Any) -> None:
         """The script has a batch."""
+        loop.batches += 1
         if loop is self.active:
             self.fetched_one, self.size = True, size_of(batch)
             self.elements = elements_of(batch) if self.waits else None
@@ -225,6 +227,29 @@ class Training:
             self.phases.leave_until("data_wait")
             loop.waits = False
 
+    def turn(self, optimizer: Any) -> None:
+        """An optimizer has stepped: where no loader gives batches, that may end a step, and the next begins."""
+        if (loop := self.turns) is None or (self.active is not loop and (self.active or self.aside)):
+            return
+        if loop.asked.loader.end_step(optimizer):
+            if self.active is None:
+                self._begin_epoch(loop)
+            self.fetch(loop)
+            self.fetched(loop, None)
+            self.machine.read_on()
+
+    def let_go(self, loop: "Loop") -> None:
+        """The script holds its iterator no more; if it took one batch, it may still train on that."""
+        loop.let_go = loop is self.active and loop.batches == 1 and self.fetched_one and not self.clock.updates
+        if not loop.let_go:
+            self.end_loop(loop)
+
+    def settle(self) -> None:
+        """A loop begins, or training ends: what was let go is over, and was a step if it has updated anything."""
+        if self.active is not None and self.active.let_go:
+            self.fetched_one = self.fetched_one and bool(self.clock.updates)
+            self.end_loop(self.active)
+
     def end_loop(self, loop: "Loop") -> None:
         """A loop has ended, or was left; a batch that updated nothing is then no step."""
         if loop is self.stranger:
@@ -232,7 +257,7 @@ class Training:
             loop.training.end_loop(loop)
         elif loop is self.aside:
             self.validation += (time.perf_counter_ns() - loop.began) / 1e9
-            self.aside = None
+            self.aside, self.log.between = None, self.active is None
             if self.fetched_one:  # it preceded the step that its batch is for
                 self._begin_step()
         elif loop is self.active:
@@ -241,10 +266,8 @@ class Training:
                 self._end_step()
             self.phases.change(None)
             self._begin_step()
-            self.fetched_one = False
-            if (began := time.monotonic()) > self.next_reading:
-                self.now, ended = contention.read(), time.monotonic()
-                self.next_reading = ended + max(READ_EVERY, (ended - began) / READ_SHARE)
+            self.fetched_one, self.log.between = False, True
+            self.machine.read_on()
         elif loop.waits:
             self.phases.leave_until("data_wait")
             loop.waits = False
@@ -266,6 +289,8 @@ class Training:
     def _end_step(self) -> None:
         self.phases.end_step()
         self.phases.change(OWNED + MINE)
+        if self.step and not self.weights.over:  # the report shows how long the first one takes
+            self._look_at_optimizers()
         images = None if self.size is None else self.size * self.ranks
         profiled, self.profiled = self.profiled, False
         if self.trace is not None:
@@ -287,12 +312,15 @@ class Training:
         """End the record, and print the verdict; a second time does nothing."""
         if self not in recording or os.getpid() != self.pid:
             return
+        if self.unasked and not (self.step >= FEWEST if self.turns else self.phases.updates or self.trace):
+            self.guarded(self.drop)  # nobody has said that it would train
+            return
         self.guarded(self._end, error)
-        self._let_go()
 
     def _end(self, error: BaseException | None) -> None:
         if self.phases.failure is not None:
             raise self.phases.failure
+        self.settle()
         self._let_go()
         if self.trace is not None:
             self.trace.finish(failed=error is not None)
@@ -303,22 +331,26 @@ class Training:
             if isinstance(error, Exception):
                 note_failure(self.place, self.rank, error)
             return
-        self.now = contention.read() if self.now is self.before else self.now
         if self.step and not self.phases.passes:
             self.config["loop"] = UNSEEN
         summary = self._summary(status_of(error), error)
-        machine = self.before, self.now
-        complete(summary, self.config, self.place, machine=machine, log=self.log, page=self.report)
+        complete(summary, self.config, self.place, machine=self.machine.both(), log=self.log, page=self.report)
         tell_verdict(summary, self.place)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
-        optimizers = list(self.phases.optimizers)
-        device = device_of(optimizers).type
-        self.config["optimizer"] = updating(optimizers)
-        summary = summarise(None, self.place, status=status, error=error, metrics={}, device=device, world=self.ranks)
-        summary |= told_by_weights(parts_with(optimizers), optimizers)
-        summary |= self.known | {"devices": int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks)}
-        return summary | {"script": command(), "settings": self.config}
+        if self.step and not self.weights.over:
+            self._look_at_optimizers()
+        summary = summarise(
+            None, self.place, status=status, error=error, metrics={}, device=self.device, world=self.ranks
+        )
+        summary |= self.weights.told | self.known | {"unused_backward": self.phases.gradients.unused()}
+        devices = int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks)
+        return summary | {"devices": devices, "script": command(), "settings": self.config}
+
+    def _look_at_optimizers(self) -> None:
+        if optimizers := list(self.phases.optimizers):
+            self.device, self.config["optimizer"] = device_of(optimizers).type, updating(optimizers)
+            self.weights.look(optimizers)
 
     def _let_go(self) -> None:
         """Take every hook away; what still calls is not heard."""

@@ -20,10 +20,37 @@ def told_by_weights(parts: Iterable[Module], optimizers: Iterable[Any]) -> dict[
     }
 
 
-def parts_with(optimizers: Iterable[Any]) -> list[Module]:
-    """The parts of models, of all that there are in this process, that have weights of these optimizers."""
-    trained = set(_trained(optimizers))
-    return [part for part in _living(Module) if any(id(one) in trained for one in part._parameters.values())]
+class Looks:
+    """What the weights of a loop tell, at the ends of two of its steps: what a script has made may be gone at its end.
+
+    Attributes:
+        told: as ``told_by_weights`` has it. Which weights get gradients for nothing shows the second look: those of any
+            model in this process that no optimizer has, and whose gradients have changed.
+    """
+
+    def __init__(self) -> None:
+        self.told: dict[str, Any] = dict.fromkeys(("weights", "embedded", "unused_gradients"))
+        self._before: list[tuple[Parameter, Any, int]] | None = None
+        self._trained = 0
+        self.over = False
+
+    def look(self, optimizers: Iterable[Any]) -> None:
+        """Look at those of these optimizers, and at all others."""
+        if self._before is None:
+            mine, models = set(_trained(optimizers)), _living(Module)
+            parts = [part for part in models if any(id(one) in mine for one in part._parameters.values())]
+            self.told |= {"weights": weights_of(parts), "embedded": embedded(parts)}
+            given = {id(one): one for part in models for one in _own(part) if one.grad is not None}
+            theirs = set(_trained(_living(torch.optim.Optimizer)))
+            grads = ((one, grad) for key, one in given.items() if key not in theirs and (grad := one.grad) is not None)
+            self._before = [(one, grad, grad._version) for one, grad in grads]
+            self._trained = sum(one.numel() for key, one in given.items() if key in mine)
+            return
+        now = ((one.numel(), one.grad, grad, version) for one, grad, version in self._before)
+        unused = sum(n for n, new, old, then in now if new is not None and (new is not old or new._version != then))
+        if self._trained:
+            self.told["unused_gradients"] = unused / (unused + self._trained)
+        self._before, self.over = [], True
 
 
 def weights_of(parts: Iterable[Module]) -> str | None:

@@ -95,6 +95,8 @@ def verdict(compared: Comparison) -> str:
         how = {"failed": ended["failed"] + ended["mixed"], "interrupted": ended["interrupted"]}
         return f"No cell completed: {', '.join(f'{number:,} {status}' for status, number in how.items() if number)}."
     much = f"{figure(best.rate.median)} {compared.unit}"
+    if compared.alone:
+        return f"{compared.alone}: {much}."
     others = sum(cell.place == "tied" for cell in compared.cells) - 1
     rest = ""
     if others > 0:
@@ -102,14 +104,14 @@ def verdict(compared: Comparison) -> str:
         rest = f"; {few} other setting{'s' * (others > 1)} may be as fast"
     name, ratio = compared.called(best), best.speedup
     is_ = "has the highest rate" if best.place == "highest" else "is the fastest"
-    if best.place == "highest" and len(compared.measured) > 1:
+    if best.place == "highest":
         rest = ", but these runs cannot tell whether it is the fastest"
     if best.baseline or not baseline or not ratio:
         return f"{'The baseline, ' * best.baseline}{name}{',' * best.baseline} {is_}: {much}{rest}."
     if best.verdict in ("no difference", "too few runs"):
         return f"{name} looks {times(ratio.median)} as fast as {baseline}, but these runs cannot tell."
     gain = times(ratio.median) if ratio.tells else f"at least {times(ratio.low or 0.0)}"
-    return f"{name} {is_}: {gain} as fast as {baseline}{rest}."
+    return f"{name} {f'{is_}:' if best.place else 'is'} {gain} as fast as {baseline}{rest}."
 
 
 def _badges(compared: Comparison) -> list[tuple[str, str]]:
@@ -128,7 +130,8 @@ def _tiles(compared: Comparison) -> list[kit.Tile]:
     if best and best.rate:
         over = " over the steps of one run" if best.rate.of == "steps" else ""
         spread = f"{best.rate.interval}{over}" if best.rate.interval else "no interval"
-        tiles.append(kit.Tile(f"Highest {compared.unit}", figure(best.rate.median), note=spread))
+        name = f"Highest {compared.unit}" if best.place else compared.unit.capitalize()
+        tiles.append(kit.Tile(name, figure(best.rate.median), note=spread))
     if best and best.speedup:
         where = "the baseline" if compared.baseline else "the same cell there"
         tiles.append(

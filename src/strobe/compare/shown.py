@@ -169,6 +169,13 @@ class Comparison:
         return " or ".join(f"{'an' if name[0] in 'aeiou' else 'a'} {name.removesuffix('s')}" for name in self._counted)
 
     @property
+    def alone(self) -> str:
+        """That only one cell was measured, where nothing is to be compared with it; else empty."""
+        if len(self.measured) != 1 or self.measured[0].speedup:
+            return ""
+        return f"Only {self.called(self.measured[0])} was measured, so it is compared with nothing"
+
+    @property
     def against(self) -> str:
         """What speed-ups are against, in words; empty where there are none."""
         if name := self.record.text("baseline"):
@@ -211,11 +218,12 @@ class Comparison:
 def comparison_of(record: Mapping[str, Any]) -> Comparison:
     """The comparison of a ``comparison.json``."""
     cells, tied = [], sum(told["fastest"] is True for told in record["cells"]) > 1
+    several = sum(bool(told["images_per_second"]) for told in record["cells"]) > 1
     for told in record["cells"]:
         rate, speedup = (Value(**told[key]) if told[key] else None for key in ("images_per_second", "speedup"))
         words = (told["name"], told["status"], told["error"] or "", told["verdict"])
         best, baseline = bool(told["best"] and rate), told["name"] == record["baseline"]
-        place = ("tied" if tied else "fastest") if told["fastest"] else "highest" if best else ""
+        place = ("tied" if tied else "fastest") if told["fastest"] else "highest" if best and several else ""
         cells.append(Cell(Record(told), best, place, baseline, *words, rate, speedup, told["runs"]))
     measured = [cell for cell in cells if cell.rate]
     best_cell = next((cell for cell in cells if cell.best), None)

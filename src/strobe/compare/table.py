@@ -122,7 +122,7 @@ def _lines(compared: Comparison, comparison: Mapping[str, Any]) -> list[str]:
         f"(the smallest that does: {between(knee)})"
         for knee in comparison["knees"]
     ]
-    lines += comparison["notes"]
+    lines += [*([compared.alone] if compared.alone else []), *comparison["notes"]]
     if any(cell.rate and cell.rate.of == "steps" for cell in compared.cells):
         lines.append("The interval of a single run's rate is over its steps: another run may well lie outside.")
     return lines

@@ -5,15 +5,24 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from strobe.callbacks.columns import OWNED
-from strobe.diagnose.cores import IDLE, interrupting, lack_of_cores, taken, taken_by_workers
+from strobe.diagnose.cores import IDLE, lack_of_cores, taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.looks import parts_seen
-from strobe.diagnose.predict import NOTABLE, Step
-from strobe.diagnose.symptoms import cores_of_a_rank, for_nothing, made_up, many_operations, padded, restarts
+from strobe.diagnose.predict import Step
+from strobe.diagnose.symptoms import (
+    aside,
+    cores_of_a_rank,
+    epoch_starts,
+    for_nothing,
+    made_up,
+    many_operations,
+    padded,
+    restarts,
+)
+from strobe.diagnose.uneven import FEWEST, growth, uneven
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
@@ -23,9 +32,6 @@ BESIDE = 0.2  # cores of this process's other threads: progress bars and log wri
 ALIKE = 2.0  # times the share that the other phases wait
 ALONE, SERIAL = 0.7, 0.5  # cores of the thread that trains at least; of a phase on that thread alone at least
 MORE_SERIAL, CONTRAST = 0.3, 3.0  # or so much of it, if that is so many times as much as of the other phases
-GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
-RISING = 0.85  # of all pairs of steps, in which the later one takes longer: by chance it is half of them
-FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
 PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
 PLACES = dict.fromkeys(("transfer", "prepare"), "scaling and augmenting") | COMPUTING
@@ -88,12 +94,6 @@ def attribution(record: Record, step: Step) -> list[Part]:
     return sorted((replace(part, share=part.seconds / total) for part in parts), key=lambda part: -part.seconds)
 
 
-def aside(record: Record) -> dict[str, float]:
-    """Seconds of each phase in which rank 0 waits for other ranks, or keeps them waiting; in a mean step."""
-    both = [record.mapping("ranks", "first", kind) for kind in ("waits", "extra")]
-    return {phase: sum(max(0.0, as_number(one.get(phase)) or 0.0) for one in both) for phase in ("data_wait", *PHASES)}
-
-
 def hooks(record: Record) -> list[Hook]:
     """What runs in each step beside training, the costliest class first."""
     added, found = added_callbacks(record), defaultdict[tuple[str, str], list[tuple[str, str, list[float]]]](list)
@@ -113,30 +113,6 @@ def hooks(record: Record) -> list[Hook]:
         calls = counts[means.index(max(means))]  # others may be called far more often, and do nothing
         merged.append(Hook(cause, title, names, kinds[0], sum(means), sum(longest_ones), calls))
     return sorted(merged, key=lambda hook: -hook.mean)
-
-
-def growth(record: Record, step: Step) -> tuple[list[float], str] | None:
-    """A typical step in each quarter of a run whose steps get slower, and the phase that grows; None if they do not.
-
-    A phase that grows alone tells before the whole step does: a machine that becomes slower slows all phases.
-    """
-    steps, phase = _quarters(record, "seconds"), record.text("quarters", "phase") or ""
-    alone = _quarters(record, "phase_seconds")
-    if not steps or taken(record) or (record.number("quarters", "rising") or 1.0) < RISING:
-        return None
-    if steps[-1] >= GROWN * steps[0]:
-        return steps, phase
-    rest = [whole - part for whole, part in zip(steps, alone, strict=True)] if alone else []
-    if not rest or alone[-1] < GROWN * alone[0] or step.seconds - steps[0] < NOTABLE * step.seconds:
-        return None
-    return (steps, phase) if rest[-1] / rest[0] - 1 < (alone[-1] / alone[0] - 1) / 2 else None
-
-
-def _quarters(record: Record, name: str) -> list[float]:
-    """Four values that rise; [] if they do not, or are not known."""
-    found = [as_number(value) or 0.0 for value in record.items("quarters", name)]
-    rising = len(found) == 4 and min(found) > 0 and all(after >= before for before, after in pairwise(found))
-    return found if rising else []
 
 
 def fixed_cost(record: Record, step: Step) -> float:
@@ -267,26 +243,6 @@ def unused_cores(record: Record) -> float:
     return work * (1 - 1 / max(sure, default=1.0))
 
 
-def uneven(record: Record, step: Step) -> tuple[str, float]:
-    """The phase that makes a few steps far longer than the others, and its cost in seconds per mean step.
-
-    Callbacks are left out, because they are reported by name. One wait in as many steps as there are workers is normal.
-    The cost of restarted workers is not counted again.
-    """
-    phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
-    measured = record.number("steps", "measured") or 0.0
-    usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
-    extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
-    others = taken(record) or interrupting(record) * step.seconds >= extra
-    if growth(record, step) or (others and not record.items("uneven", "files", "slow")):  # which explain it
-        return "", 0.0
-    begun = anew.begun + anew.computing if (anew := restarts(record, step)) else 0.0
-    if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or begun > extra / 2:
-        return "", 0.0
-    extra -= aside(record).get(phase, 0.0) + begun
-    return phase, max(0.0, min(extra - garbage, record.number("step_seconds", phase) or 0.0))
-
-
 def _parts(record: Record, step: Step) -> Iterator[Part]:
     """All parts except other processes and the rest."""
     elsewhere, exchange = aside(record), record.number("ranks", "first", "exchange") or 0.0
@@ -306,7 +262,8 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     wait = step.waiting * step.length * step.images
     started = min(wait, anew.wait) if anew else 0.0
     yield Part("workers_restart", "", "restarting workers", started + (anew.computing + anew.between if anew else 0.0))
-    rest = max(0.0, wait - started - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
+    yield Part("epoch_start", "", "waiting where an epoch begins", begun := epoch_starts(record, step))
+    rest = max(0.0, wait - started - begun - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
     rest = max(0.0, rest - elsewhere["data_wait"])
     stored = storage_cause(record, step)
     crowd = not stored and lack_of_cores(record, step)

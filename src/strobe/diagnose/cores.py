@@ -10,6 +10,8 @@ IDLE = 0.15  # of the cores' time: if less is idle, a phase may have waited for 
 PLENTY = 0.5  # of the cores' time: so much of it is enough for workers
 TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
 FAR = 3.0  # times as fast as training: a loader this fast alone is not what training waits for
+MOSTLY = 0.5  # of the wait: so much longer computing outweighs it
+SHARED = "what workers gain, the model loses"
 SLOWED = 0.1  # of computing alone: so much longer beside workers, and they take its cores
 
 
@@ -22,9 +24,11 @@ def taken(record: Record, *part: str) -> float:
     names = ("others", "stolen", "children", "idle", "starved")
     others, stolen, children, idle, starved = (record.number(*part, "machine", name) or 0.0 for name in names)
     delayed = record.number(*part, "machine", "delayed")
-    if delayed is None:  # not every kernel reports it; then what others used while no core was idle
+    awaiting = part and (delayed or 0.0) < TAKEN  # ceilings are measured in threads for which the main one may wait
+    if delayed is None or awaiting:  # not every kernel reports it; then what others used while no core was idle
         awake = 1.0 if part else 1 - _waiting_for_bytes(record)
-        delayed = min(others + stolen, starved or 1.0, awake) if idle <= IDLE else 0.0
+        unidle = min(others + stolen, starved or 1.0, awake) if idle <= IDLE else 0.0
+        delayed = max(delayed or 0.0, unidle)
     elif children:  # its own processes delay it as well, each by what it computes
         delayed *= (others + stolen) / (others + stolen + children)
     return min(delayed, MOST_TAKEN) if others + stolen >= TAKEN <= delayed else 0.0
@@ -79,10 +83,16 @@ def lost_cores(record: Record, step: Step) -> str:
     if step.cores is None or not crowded(record, step) or taken(record):
         return ""
     told = sharing(record, step) + ("" if idle is None else f" (training leaves {percent(idle)} idle)")
-    if slower >= SLOWED * step.undisturbed:
+    if slower >= SLOWED * max(step.undisturbed, step.length):
         alone, beside = (duration(seconds * step.images) for seconds in (step.undisturbed, step.compute))
         return f"{told}: computing takes {beside} a step, alone {alone}."
     return f"{told}." if idle is not None and idle <= IDLE else ""
+
+
+def fewer_workers(step: Step) -> str:
+    """The advice to load with fewer workers, and a space, where computing loses much to them; else empty."""
+    loses = step.compute - step.undisturbed >= MOSTLY * step.wait
+    return f"Try fewer workers, or none: {SHARED}. " if loses else ""
 
 
 def sharing(record: Record, step: Step) -> str:

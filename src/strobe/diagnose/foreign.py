@@ -46,6 +46,11 @@ _OF_A_LOOP = {  # of a loop that a script writes itself
 }
 _SEEN = {"The forward pass": "Code before the backward pass", "the forward pass": "code before the backward pass"}
 _UNSEEN = {"The forward pass": "Computing", "the forward pass": "the forward and the backward pass"}
+HANDED = 1e-3  # seconds: handing a worker's batch over takes about as long
+QUICK = (
+    "Workers would not help, as handing a batch over takes about as long. Let the data set make a whole batch at once "
+    "(__getitems__), draw batches from one tensor, or use larger ones."
+)
 MORE = 1.25  # times as many workers: a proposal of fewer would be about noise
 UNSEEN = "backward unseen"  # what ``settings.loop`` is then
 BY_WORKER = "An IterableDataset must then share its samples among the workers: see torch.utils.data.get_worker_info."
@@ -62,7 +67,9 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
     if finding.cause == "loader":
         limit = worker_limit(record, step)
         more = limit and limit.workers >= MORE * max(1, step.workers) and workers_in_vain(record, step) is None
-        if limit and more and not overrides and record.has(WORKERS) and not lost_cores(record, step):
+        if not step.workers and step.wait * step.images < HANDED:
+            advice, overrides = QUICK, ()
+        elif limit and more and not overrides and record.has(WORKERS) and not lost_cores(record, step):
             advice, overrides = untried_workers(record, limit.workers), (f"{WORKERS}={limit.workers}",)
         predicted = without_waiting(step) if overrides else predicted
     if overrides:
@@ -85,7 +92,10 @@ def in_words(text: str, record: Record) -> str:
     """The text without the names of this application's settings, and without those of a Trainer's phases in a loop."""
     loop, unit = record.setting("loop"), record.text("unit") or "images"
     text = text.replace("images/s", f"{unit}/s")
-    for ours, theirs in (_WORDS | ((_OF_A_LOOP | (_UNSEEN if loop == UNSEEN else _SEEN)) if loop else {})).items():
+    words = _WORDS | ((_OF_A_LOOP | (_UNSEEN if loop == UNSEEN else _SEEN)) if loop else {})
+    if record.setting("unasked") is True:
+        words.pop("strobe run --trace", None)
+    for ours, theirs in words.items():
         text = text.replace(ours, theirs)
     return text
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from strobe.callbacks.columns import COLLECTING, OWNED, PHASES, RECOMPUTING, THREAD
+from strobe.callbacks.columns import BETWEEN, COLLECTING, OWNED, PHASES, RECOMPUTING, THREAD
 from strobe.diagnose.attribution import PLACES, threads_beside
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.looks import in_libraries
@@ -21,6 +21,7 @@ WITHIN = ("library_call", "python_code", "recomputing")  # causes that are but a
 AT = 0.5  # of a function: its line is named if it has so much
 PHASE_OF = {
     "loader": "data_wait",
+    "epoch_start": "data_wait",
     "optimizer": "optimizer",
     "small_batch": "forward",
     COLLECTING: COLLECTING,
@@ -28,7 +29,7 @@ PHASE_OF = {
     "small_operations": "forward",
     "recomputing": "backward",
 }
-CALLED = {"data_wait": "the wait", "optimizer": "the update", COLLECTING: "collecting"} | PLACES
+CALLED = {BETWEEN: "that time", "data_wait": "the wait", "optimizer": "the update", COLLECTING: "collecting"} | PLACES
 
 
 def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Finding:
@@ -37,7 +38,14 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
     Or that of the ``longest`` phase which shows one, as where nothing was found: a backward pass runs no line of them.
     """
     phases: tuple[str, ...] = (PHASE_OF.get(finding.cause, finding.subject),)
-    if finding.cause == "transfer":
+    if finding.cause == BETWEEN and not finding.subject:
+        phases = (BETWEEN,)
+    elif finding.cause == "straggler":
+        owner = record.text("ranks", "owner") or ""
+        phases = (owner.rpartition("/")[2] or record.text("ranks", "phase") or "other",)
+    elif finding.cause == "slowing_down":
+        phases = (record.text("quarters", "phase") or "other",)
+    elif finding.cause == "transfer":
         phases = PREPARING
     elif finding.cause == "library_call":
         phases = tuple(phase for phase, _ in filter(None, [in_libraries(record).get(finding.subject)]))
@@ -50,7 +58,11 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
     told = next(filter(None, (_mostly(record, phase, finding) for phase in phases)), "")
     if not told:
         return finding
-    return replace(finding, evidence=f"{finding.evidence} {in_words(told, record) if is_foreign(record) else told}")
+    advice = finding.advice
+    if finding.cause == "straggler":
+        advice = f"See whether all ranks do the same there, and as much of it. {advice}"
+    told = in_words(told, record) if is_foreign(record) else told
+    return replace(finding, evidence=f"{finding.evidence} {told}", advice=advice)
 
 
 def _mostly(record: Record, phase: str, finding: Finding) -> str:
@@ -59,12 +71,15 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     A finding that is only part of its phase (``WITHIN``) gets the line of that part, however short it is.
     """
     called = CALLED.get(phase, phase.removeprefix(THREAD))
-    if phase not in (*PHASES, COLLECTING) and phase == called:
+    if phase not in (*PHASES, COLLECTING, BETWEEN) and phase == called:
         phase = f"{OWNED}{phase}"
     library = {"library_call": finding.subject, "recomputing": RECOMPUTING}.get(finding.cause)
     share_of = "python" if finding.cause == "python_code" else "share"
     # The training thread sees what loads only where there are no workers; afterwards it was done without them.
     sources = (record.items("lines"), record.items("ceilings", "loading", "lines"))
+    slow = record.items("ranks", "slow")[:1] if finding.cause == "straggler" else []
+    if any(slow):  # any other rank than 0
+        sources = (record.items("ranks", "lines"), [])
     seen = ([one for one in each if isinstance(one, Mapping) and one.get("phase") == phase] for each in sources)
     found = defaultdict[tuple[str, str], defaultdict[int, float]](lambda: defaultdict(float))
     for one in next(filter(None, seen), ()):
@@ -81,4 +96,6 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     if whole < (SOME if workers else MOSTLY) and finding.cause not in WITHIN:
         return ""
     where = f"{'' if share >= AT * whole else 'most often '}at {Path(file).name}:{line}"
-    return f"{percent(min(1.0, whole))} of {called} is spent in {function}, {where}."
+    rank = f" on rank {slow[0]}" if slow else ""
+    inside = "" if (phase, function) == ("forward", "training_step") else f" in {function},"  # which it is
+    return f"{percent(min(1.0, whole))} of {called}{rank} is spent{inside} {where}."

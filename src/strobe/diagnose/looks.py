@@ -49,6 +49,12 @@ def recomputed(record: Record) -> float:
     return min(1.0, share) * (record.number("step_seconds", "backward") or 0.0)
 
 
+def in_waiting(record: Record, what: str) -> float:
+    """The share of the wait for data in which the training process itself does this: ``SAMPLING`` or ``COLLATING``."""
+    waits = (one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == "data_wait")
+    return min(1.0, sum(as_number(one.get("share")) or 0.0 for one in waits if one.get("library") == what))
+
+
 def in_python(record: Record, phase: str) -> float:
     """Seconds of a step in which a phase is in the user's own code, calls no library, and holds Python's lock.
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from strobe.callbacks.columns import PARAMETRIZING
 from strobe.diagnose.predict import WORTH
 from strobe.diagnose.rules import Finding
 from strobe.measure import WIDEST
@@ -46,13 +47,17 @@ def bound(finding: Mapping[str, Any]) -> str:
     record = Record(dict(finding))
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
     known = low > 1 and high <= WIDEST * low
-    lost = record.number("lost")  # which older records do not have
-    most = max(high if known else median, 1 / max(1e-3, 1 - lost)) if lost is not None else high
+    lost, share = record.number("lost"), record.number("share")  # which older records do not have
+    most = high
+    if share is not None:
+        most = 1 / max(1e-3, 1 - share)
+    elif lost is not None:
+        most = max(high if known else median, 1 / max(1e-3, 1 - lost))
     without = "With no waiting at all" if finding.get("cause") == "loader" else "Without it"
     if most < WORTH:
         return ""
     times = f"{most:.{1 if most >= 1.5 else 2}f}x as fast"
-    if finding.get("cause") in AT_LEAST:
+    if finding.get("cause") in AT_LEAST or finding.get("subject") == PARAMETRIZING:  # whose backward pass is unseen
         return f"{without}, training would be about {times}, perhaps more"
     return f"{without}, training would be up to {times}"
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
-from strobe.diagnose.attribution import COMPUTING, attribution, growth, hooks
+from strobe.diagnose.attribution import COMPUTING, attribution, hooks
 from strobe.diagnose.cores import taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
@@ -29,6 +29,7 @@ from strobe.diagnose.symptoms import (
     start_share,
     too_low,
 )
+from strobe.diagnose.uneven import growth
 from strobe.overrides import applied, command_of, key_of, split
 from strobe.present.format import counted, duration, inside, percent
 from strobe.present.format import rate as figure
@@ -75,7 +76,17 @@ WHERE = ("hydra.run.", "hydra.sweep.")  # only moves a run's files
 # Time that the run itself lost, as its steps show: a cause, however uncertain the gain of a remedy.
 LOST = (
     "straggler",
-    *("loader", *FETCHING, "workers_restart", "callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
+    *(
+        "loader",
+        *FETCHING,
+        "workers_restart",
+        "epoch_start",
+        "callback",
+        "logging",
+        "checkpoint",
+        "epoch_checkpoint",
+        "validation",
+    ),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
     *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),

@@ -5,7 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from strobe.callbacks.columns import PHASES, SAMPLING
+from strobe.diagnose.looks import in_waiting
 from strobe.diagnose.predict import Step, step_of
+from strobe.present.format import percent
 from strobe.records.run import Record, as_number
 
 INTERVAL = "trainer.val_check_interval"
@@ -20,8 +23,12 @@ SIZE, STRIDE = "data.size", 32  # by which common networks shrink their images
 FAR_BEYOND = 2.0  # times the stored pixels of an image: beyond this most are interpolated
 MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them
 SHARED = 1.25  # times as fast as one process several workers load at most, if something that they share holds them
+APART = 0.5  # times as fast as one process: if workers are slower, sending batches costs more than making them
 BY_ITSELF = 0.5  # of the wait for workers, in which the thread that trains computes itself
 MANY, FIXED = 500, 0.1  # differentiable operations of a step; the share of it from which on their fixed cost is told
+CHEAPER = "make the sampler cheaper, for example by drawing the indices of many batches at once"
+BEGUN = 0.2  # of all waiting, in the first steps of epochs
+UNUSED = 0.1  # of the backward pass: a shorter part after the last used gradient is not reported
 SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
 
@@ -95,17 +102,32 @@ def workers_in_vain(record: Record, step: Step) -> tuple[str, str] | None:
     The training process draws the indices of batches and unpacks what workers send, whatever their number. And where
     several load no faster than one process, they share what holds them.
     """
+    if (drawn := in_waiting(record, SAMPLING)) >= BY_ITSELF:
+        told = f"In {percent(min(1.0, drawn))} of that wait the sampler draws the indices of batches; no worker does."
+        return told, f"More workers would not help: {CHEAPER}."
     if not step.workers:
         return None
     used, one = record.number("main_used", "data_wait"), record.number("ceilings", "loading", "seconds")
     several = min(step.workers, cores_of_a_rank(record) or 1) >= 2
+    rates = (step.loader.median, step.loader.high) if step.loader else (0.0, 0.0)
+    ratio, most = (rate * (one or 0.0) / step.images for rate in rates)  # times as fast as one process
+    if 0 < most < APART:
+        they = "1 worker loads" if step.workers == 1 else f"{step.workers} workers load"
+        told = f"{they} {1 / ratio:.1f} times as slowly as the training process alone: sending batches takes so long."
+        return told, "Load without workers (num_workers=0), or send few large tensors: stack them in collate_fn."
     if used is not None and used >= BY_ITSELF:
         told = f"In {min(1.0, used):.0%} of that wait the training process computes, not its workers."
-        look = "make the sampler cheaper, for example by drawing the indices of many batches at once, and let workers "
-        return told, f"More workers would not help: {look}send tensors, which need no unpacking."
-    if several and one and step.loader and step.loader.high * one < SHARED * step.images:
+        cheaper = f"{CHEAPER}, and " if drawn or not record.items("lines") else ""  # looks saw the sampler, or nothing
+        return told, (
+            f"More workers would not help: {cheaper}let workers send few tensors, which need little "
+            "unpacking, or load without workers (num_workers=0) where samples are quick to make."
+        )
+    if several and ratio and ratio < SHARED and most < SHARED**2:
         told = f"{step.workers} workers load no faster than one process does."
-        return told, "More workers would not help: look for what they share, such as a lock, a file or a server."
+        share = "what they share, such as a lock, a file or a server"
+        if record.setting("engine.iterable") is True:
+            share += ", or work that each of them does for all samples before it takes its own"
+        return told, f"More workers would not help: look for {share}."
     return None
 
 
@@ -233,10 +255,28 @@ def usual_wait(record: Record, step: Step) -> float:
     return max(0.0, (mean * measured - start * count) / (measured - count)) if measured > count else 0.0
 
 
-def steady_waiting(record: Record, step: Step) -> float:
-    """The share of the step that waits for data, without the waits for restarted workers."""
+def epoch_starts(record: Record, step: Step) -> float:
+    """Seconds per mean step that the first steps of epochs wait beyond others, where no restarted worker explains it.
+
+    0 where that is little of all waiting.
+    """
+    start, count = (record.number("epoch_starts", name) or 0.0 for name in ("data_wait", "count"))
+    extra = (start - usual_wait(record, step)) * count / (record.number("steps", "measured") or 1.0)
     anew = restarts(record, step)
-    return max(0.0, step.waiting - (anew.wait if anew else 0.0) / step.images / step.length)
+    return 0.0 if (anew and anew.wait) or extra < BEGUN * step.wait * step.images else extra
+
+
+def steady_waiting(record: Record, step: Step) -> float:
+    """The share of the step that waits for data, without what the first steps of epochs wait beyond others."""
+    anew = restarts(record, step)
+    begun = (anew.wait if anew else 0.0) + epoch_starts(record, step)
+    return max(0.0, step.waiting - begun / step.images / step.length)
+
+
+def aside(record: Record) -> dict[str, float]:
+    """Seconds of each phase in which rank 0 waits for other ranks, or keeps them waiting; in a mean step."""
+    both = [record.mapping("ranks", "first", kind) for kind in ("waits", "extra")]
+    return {phase: sum(max(0.0, as_number(one.get(phase)) or 0.0) for one in both) for phase in PHASES}
 
 
 def preparing(record: Record) -> float:
@@ -316,9 +356,18 @@ def padded(record: Record) -> float:
 
 
 def for_nothing(record: Record) -> float:
-    """Seconds of a step's backward pass for gradients of weights that no optimizer has, by how many these are."""
-    share = min(1.0, max(0.0, record.number("unused_gradients") or 0.0))
+    """Seconds of a step's backward pass for gradients that nothing uses.
+
+    Those of weights that no optimizer has, by how many these are, or what follows the last gradient that is used.
+    """
+    share = min(1.0, max(0.0, record.number("unused_gradients") or 0.0, after_used(record)))
     return share * (record.number("step_seconds", "backward") or 0.0)
+
+
+def after_used(record: Record) -> float:
+    """The share of the backward pass after the last gradient that an update uses; 0 where it is little, or on a GPU."""
+    share = record.number("unused_backward") or 0.0
+    return share if share >= UNUSED and record.text("accelerator") == "cpu" else 0.0
 
 
 def _pixels(record: Record, *path: str) -> float | None:

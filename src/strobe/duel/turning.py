@@ -2,11 +2,11 @@
 
 It is run by its path, in the program's own Python and folder, so it imports nothing that is installed there but what
 the program imports; a few modules of Strobe are loaded by their paths, from beside this one. The first training is the
-one that counts: a ``fit`` of a Trainer of either Lightning, or a loop over ``strobe.watch`` in which an optimizer
-steps. It has no end, no validation, and keeps nothing. At the end of each turn it sends on the pipe, whose
-number is given, what the turn came to, as a mapping (of what, see `Turns`), and stops its own process group, so that
-its loaders make no batches in advance. The other end sends seconds, and resumes it (SIGCONT). If it cannot train, it
-sends a sentence instead.
+one that counts: a ``fit`` of a Trainer of either Lightning, or a loop over a DataLoader, or over ``strobe.watch``, in
+which an optimizer steps. It has no end, no validation, and keeps nothing. At the end of each turn it sends on the
+pipe, whose number is given, what the turn came to, as a mapping (of what, see `Turns`), and stops its own process
+group, so that its loaders make no batches in advance. The other end sends seconds, and resumes it (SIGCONT). If it
+cannot train, it sends a sentence instead.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ PRIVATE = "_strobe_turns_"  # before the names of Strobe's modules here, which m
 CHANGES = "STROBE_CHANGES"  # a variable: what probe/changes.py changes in the program
 RECORD = ("Strobe", "Recording", "StepRecorder")
 LONGEST = 300  # characters of an error that are told
-LEFT = "its loop over strobe.watch ended by itself; let it go on, without a break and for more epochs"
+LEFT = "its training loop ended by itself; let it go on, without a break and for more epochs"
 
 
 class Turns:
@@ -48,7 +48,7 @@ class Turns:
         self._pipe = pipe
         self.clock: Any = None  # Strobe's
         self.trained = 0  # steps so far
-        self.began = False
+        self.began = self.fits = False  # whether training did; whether a Trainer's fit did
         self._turns: Iterator[None] = iter(())  # goes on by a step
         self._size: int | None = None  # of the latest batch that showed it
         self._lap: Any = None  # of the latest step
@@ -164,6 +164,7 @@ class Fits:
         def begin(trainer: Any) -> None:
             if trainer.world_size > 1:
                 turns.fail(f"it trains in {trainer.world_size} processes, and a duel is of one each; give devices=1")
+            turns.fits = True
             takeover.silence(trainer, scratch)
             trainer.callbacks = [each for each in trainer.callbacks if not _records(each)]
             if not any(isinstance(each, taking) for each in trainer.callbacks):
@@ -239,7 +240,10 @@ class _TakenOver(Steps):
 
 
 class Loops:
-    """Lets loops over ``strobe.watch`` take turns, once it has been imported; its loaders begin again when they end."""
+    """Lets loops over DataLoaders, or over ``strobe.watch`` once it has been imported, take turns.
+
+    Their loaders begin again when they end.
+    """
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -249,13 +253,17 @@ class Loops:
 
     def __call__(self, package: ModuleType) -> None:
         """Take the place of its iterator."""
-        package.watch.__iter__ = lambda watched: self._batches(watched.loader)
+        package.watch.__iter__ = lambda watched: self._batches(watched.loader, iter)
 
-    def _batches(self, loader: Any) -> Iterator[Any]:
+    def give(self, loader: Any, iterate: Callable[[Any], Any]) -> Any:
+        """The batches of a loop over a DataLoader; a Trainer's are its own."""
+        return iterate(loader) if self._turns.fits else self._batches(loader, iterate)
+
+    def _batches(self, loader: Any, iterate: Callable[[Any], Any]) -> Iterator[Any]:
         import torch
 
         if not torch.is_grad_enabled():
-            yield from loader
+            yield from iterate(loader)
             return
         if self._left:  # what the script did meanwhile would be part of the turn
             self._turns.fail(LEFT)
@@ -268,7 +276,7 @@ class Loops:
             self._turns.clock = clock
         phases, turns, this = self._phases, self._turns, object()
         before, fresh = phases.updates, True
-        batches = iter(loader)
+        batches = iterate(loader)
         try:
             while True:
                 phases.change("data_wait")
@@ -277,7 +285,7 @@ class Loops:
                 except StopIteration:
                     if fresh or phases.updates == before:  # nothing is left, or nothing is trained on it
                         return
-                    batches, fresh = iter(loader), True
+                    batches, fresh = iterate(loader), True
                     continue
                 fresh = False
                 phases.change("forward")
@@ -347,8 +355,10 @@ def main() -> None:
     fits = Fits(turns, scratch)
     waiting: dict[str, Callable[[ModuleType], None]] = {"lightning.pytorch": fits, "pytorch_lightning": fits}
     changes, running, takeover = strobes("probe.changes"), strobes("probe.running"), strobes("probe.takeover")
-    waiting |= {"strobe.attach.watch": Loops(turns), "hydra": running.Hydra(scratch)}
+    loops = Loops(turns)
+    waiting |= {"strobe.attach.watch": loops, "hydra": running.Hydra(scratch)}
     sys.meta_path.insert(0, changes.Imports(waiting))
+    changes.give_batches(loops.give)
     if os.environ.get(CHANGES):
         changes.install()
     try:
@@ -366,8 +376,8 @@ def main() -> None:
     if turns.began:
         turns.fail(LEFT)
     turns.fail(
-        "it ended without training: neither fit of a Lightning Trainer nor a loop over strobe.watch in which an "
-        "optimizer steps"
+        "it ended without training: neither fit of a Lightning Trainer nor a loop over a DataLoader, or over "
+        "strobe.watch, in which an optimizer steps"
     )
 
 

@@ -18,6 +18,7 @@ KERNEL = 2  # the parent of the kernel's own workers
 LEAST_CORES = 0.05  # a process that used less is not named
 
 MOST_CORES = 8  # whose clocks are read
+READ_EVERY, READ_SHARE = 1.0, 0.01  # between two readings: seconds at least, and their share of the time
 
 _PROC, _CGROUP, _CORES = Path("/proc"), Path("/sys/fs/cgroup"), Path("/sys/devices/system/cpu")
 
@@ -152,6 +153,24 @@ def _of_cores(cores: Sequence[int], name: str) -> list[float] | None:
     with contextlib.suppress(OSError, ValueError):
         return [float((_CORES / f"cpu{core}" / name).read_text()) for core in cores]
     return None
+
+
+class Readings:
+    """The first and the latest reading of something that lasts."""
+
+    def __init__(self) -> None:
+        self._first = self._latest = read()
+        self._next = self._first.at + READ_EVERY
+
+    def read_on(self) -> None:
+        """Read once more where that is due, so that it costs little."""
+        if (began := time.monotonic()) > self._next:
+            self._latest, ended = read(), time.monotonic()
+            self._next = ended + max(READ_EVERY, (ended - began) / READ_SHARE)
+
+    def both(self) -> tuple[Reading, Reading]:
+        """The two; the second one of now where there is no other."""
+        return self._first, read() if self._latest is self._first else self._latest
 
 
 def delayed() -> float | None:

@@ -112,7 +112,7 @@ def installed(*names: str) -> dict[str, str]:
 
 
 def _commit() -> str | None:
-    """The commit of Strobe's checkout, with ``+`` for uncommitted changes; None outside one.
+    """The commit of Strobe's checkout, with ``+`` for uncommitted changes of its files; None outside one.
 
     A checkout of another project that Strobe is installed in does not count.
     """
@@ -120,7 +120,8 @@ def _commit() -> str | None:
     try:
         subprocess.run([*git, "ls-files", "--error-unmatch", __file__], capture_output=True, check=True)
         commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True)
-        changes = subprocess.run([*git, "status", "--porcelain"], capture_output=True, text=True, check=True)
+        tracked = [*git, "status", "--porcelain", "--untracked-files=no"]
+        changes = subprocess.run(tracked, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return None
     return commit.stdout.strip() + ("+" if changes.stdout else "")

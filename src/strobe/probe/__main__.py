@@ -27,6 +27,10 @@ Examples
   strobe probe --seconds 10 --yes -m package.train --epochs 3
 """
 SECONDS, LONGEST = 5.0, 86400.0  # of each side by default; until a training has begun and was measured
+INTERRUPTED = (
+    "Interrupted: nothing was measured. It takes about {about} from the script's first fit on, and longer where steps "
+    "are slow; give it that time, or a smaller --seconds."
+)
 WARNING = "This runs {line} up to its first fit, and trains for some seconds."
 
 
@@ -54,8 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     from strobe.present.terminal import ProgressDisplay, clock, say
     from strobe.probe.asked import SIDES
-    from strobe.probe.script import printed, probe_script
+    from strobe.probe.script import keep_until_now, printed, probe_script
     from strobe.process.fork import Failure
+    from strobe.process.signals import noted
+    from strobe.records.files import BEGUN
     from strobe.records.run import load_record
     from strobe.report.terminal import print_summary
 
@@ -65,16 +71,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except OSError as error:
         where = given.out or Path.cwd()
         raise DataError(f"Cannot write to {where} ({error.strerror}); give another folder by --out.") from error
-    discarded = functools.partial(discard, folder, "steps.csv", OUTPUT, made=made)
+    discarded = functools.partial(discard, folder, "steps.csv", BEGUN, OUTPUT, made=made)
     about = clock(len(SIDES) * given.seconds)
     try:
         with ProgressDisplay(console) as display:
-            display.stage(f"Running the script until its first fit, then measuring for about {about}", None)
+            begins = (
+                f"Running the script until its first fit, then measuring for about {about}, longer if steps are slow"
+            )
+            display.stage(begins, None)
             found = probe_script(command, folder, seconds=given.seconds, timeout=LONGEST, tell=display.stage)
-    except KeyboardInterrupt:
-        if not (folder / "summary.json").is_file():
-            discarded()
-        say(console, "Interrupted: nothing was measured.")
+    except KeyboardInterrupt as interrupt:
+        with noted():
+            if keep_until_now(folder, interrupt):
+                print_summary(load_record(folder).summary, folder, Console())
+            else:
+                discarded()
+                say(console, INTERRUPTED.format(about=about))
         raise
     if (folder / "summary.json").is_file():
         print_summary(load_record(folder).summary, folder, Console())

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
+from threading import current_thread, main_thread
 from types import FrameType, ModuleType
 from typing import Any
 
@@ -42,7 +43,11 @@ KEYS = (
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that have a fused update
 EACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")  # and those that have only a foreach one
 FOREACH = "foreach"  # the other value of model.fused, beside true and false
-LIBRARIES = ("site-packages", "dist-packages")
+LOADERS = {  # modules, and the class in each that scripts iterate over
+    "torch.utils.data.dataloader": "DataLoader",
+    "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
+}
+ASKED = ("strobe.attach.callback", "strobe.attach.watch")  # imported once a script itself asks for what Strobe records
 
 Asked = Mapping[str, Any]
 
@@ -61,13 +66,15 @@ def install(changes: Sequence[str] | None = None) -> None:
         os.environ["TORCHDYNAMO_DISABLE"] = "1"
     about: dict[str, Callable[[Any], None]] = {
         "torch": lambda torch: _change_torch(torch, asked),
-        "torch.utils.data.dataloader": lambda module: _change_loaders(module.DataLoader, asked),
-        "torchdata.stateful_dataloader.stateful_dataloader": (
-            lambda module: _change_loaders(module.StatefulDataLoader, asked)
-        ),
+        **_of_loaders(lambda kind: _change_loaders(kind, asked)),
         "lightning.pytorch.trainer.trainer": lambda module: _change_trainers(module.Trainer, asked),
         "pytorch_lightning.trainer.trainer": lambda module: _change_trainers(module.Trainer, asked),
     }
+    once_imported(about)
+
+
+def once_imported(about: dict[str, Callable[[Any], None]]) -> None:
+    """Call what waits for a module, now if it is there."""
     for name in [name for name in about if name in sys.modules]:
         about.pop(name)(sys.modules[name])
     sys.meta_path.insert(0, Imports(about))
@@ -99,6 +106,36 @@ class Imports(MetaPathFinder):
 
         spec.loader.exec_module = executed  # type: ignore[method-assign]
         return spec
+
+
+def give_batches(give: Callable[[Any, Callable[[Any], Any]], Any]) -> None:
+    """Let ``give(loader, iterate)`` begin each loop over a DataLoader; ``iterate(loader)`` begins it as without.
+
+    Only in the main thread of this process, and until the script asks for what Strobe records.
+    """
+    home = os.getpid()
+
+    def take_over(kind: Any) -> None:
+        iterate = kind.__iter__
+
+        @functools.wraps(iterate)
+        def iterated(self: Any) -> Any:
+            return give(self, iterate) if is_unasked(home) else iterate(self)
+
+        if not hasattr(iterate, "__wrapped__"):  # or it has been taken over
+            kind.__iter__ = iterated
+
+    once_imported(_of_loaders(take_over))
+
+
+def is_unasked(home: int) -> bool:
+    """Whether this is the main thread of the process ``home``, whose script has not asked for what Strobe records."""
+    return os.getpid() == home and current_thread() is main_thread() and not any(name in sys.modules for name in ASKED)
+
+
+def _of_loaders(change: Callable[[Any], None]) -> dict[str, Callable[[Any], None]]:
+    """What waits for the modules of DataLoaders: to change their classes."""
+    return dict.fromkeys(LOADERS, lambda module: change(getattr(module, LOADERS[module.__name__])))
 
 
 def _change_loaders(loader: Any, asked: Asked) -> None:
@@ -214,10 +251,9 @@ def _seed() -> None:
 def _change_torch(torch: Any, asked: Asked) -> None:
     if os.environ.get(LOSSES):
         _seed()
-    if THREADS in asked:
-        _keep(torch, "set_num_threads", asked[THREADS])
-    if MATMUL in asked:
-        _keep(torch, "set_float32_matmul_precision", asked[MATMUL])
+    for key, name in ((THREADS, "set_num_threads"), (MATMUL, "set_float32_matmul_precision")):
+        if key in asked:
+            _keep(torch, name, asked[key])
     for name, update in (*((name, "fused") for name in FUSED), *((name, FOREACH) for name in EACH)):
         optimizer = getattr(torch.optim, name)
         if update in inspect.signature(optimizer.__init__).parameters:
@@ -360,5 +396,5 @@ def _constructs(frame: FrameType, made: Any) -> bool:
 
 @functools.cache
 def _is_a_librarys(file: str) -> bool:
-    standard = sysconfig.get_paths()["stdlib"]
-    return bool({*LIBRARIES} & {*Path(file).parts}) or file.startswith((f"{standard}{os.sep}", "<"))
+    standard = f"{sysconfig.get_paths()['stdlib']}{os.sep}"
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts) or file.startswith((standard, "<"))

@@ -9,13 +9,14 @@ from collections import defaultdict
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import Tensor
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from strobe.callbacks.accelerators import PINNING
 from strobe.callbacks.batches import shapes_of, size_of
@@ -177,7 +178,7 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
     getting the items.
 
     Args:
-        loader: a DataLoader over a map-style data set, or an object with its ``dataset`` and ``batch_sampler``.
+        loader: a DataLoader, or an object with its ``dataset`` and ``batch_sampler``.
         seconds: no batch is started later.
 
     Returns:
@@ -187,8 +188,9 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
     """
     dataset: Any = getattr(loader, "dataset", None)
     batches = getattr(loader, "batch_sampler", None)
-    if batches is None or not hasattr(dataset, "__getitem__"):
+    if batches is None or not hasattr(dataset, "__getitem__"):  # which torch's IterableDataset has, too
         return None
+    stream = iter(dataset) if isinstance(dataset, IterableDataset) else None
     together, collate = getattr(dataset, "__getitems__", None), getattr(loader, "collate_fn", None)
     folder, lines = SpanFolder(), Lines(lambda: "data_wait")
     folder.start()
@@ -202,7 +204,12 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
             if indices is None:
                 break
             with span("rest"):
-                items = together(indices) if together else [dataset[index] for index in indices]
+                if stream is not None:
+                    items = list(islice(stream, len(indices)))
+                else:
+                    items = together(indices) if together else [dataset[index] for index in indices]
+                if not items:  # the stream has ended
+                    break
                 with span("collate"):
                     _ = collate(items) if collate else items
             count += 1

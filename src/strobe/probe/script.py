@@ -6,18 +6,26 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import cache
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from strobe.diagnose.predict import step_of
+from strobe.diagnose.rank import conclude
 from strobe.measure.timing import Rate
 from strobe.probe import driver
 from strobe.probe.asked import ASKED, SIDES, Asked
 from strobe.probe.changes import WANTED
 from strobe.process.fork import Failure, FreshProcess, last_lines, last_said, print_into
+from strobe.process.signals import what_ended
+from strobe.records.files import BEGUN, make_room, write_summary
+from strobe.records.joining import recover
 from strobe.records.places import OUTPUT
-from strobe.records.run import alternative_of
+from strobe.records.run import Record, alternative_of
+from strobe.report.page import write_report
+from strobe.traces.rank import read_trace
 
 MOST = 20  # lines of it that are shown
 
@@ -70,6 +78,22 @@ def probe_script(
     return folder if said["reason"] is None else Failure(said["reason"])
 
 
+def keep_until_now(folder: Path, interrupt: BaseException) -> bool:
+    """Make the record and the report of what a script that is ended has measured; False where no step was."""
+    if (folder / "summary.json").is_file():
+        return True
+    make_room(folder)
+    if not (folder / BEGUN).is_file() or step_of(record := recover(folder)) is None:
+        return False
+    error = {"type": type(interrupt).__name__, "message": what_ended(interrupt)}
+    summary, read = {**record.summary, "status": "interrupted", "error": error}, cache(read_trace)
+    conclude(summary, record.config, folder, read)
+    write_summary(folder / "summary.json", summary)
+    (folder / BEGUN).unlink()
+    write_report(folder, Record(summary, record.config), read)
+    return True
+
+
 def alternative(summary: Mapping[str, Any], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
     """An entry of ``ceilings.alternatives``, from the record of a script that was probed with these changes.
 
@@ -86,7 +110,7 @@ def alternative(summary: Mapping[str, Any], side: str, changes: Sequence[str]) -
 def why_not(failure: Failure, folder: Path) -> str:
     """Why a script's process, whose record would be in this folder, ended without an answer."""
     if failure.reason.endswith("code 0 and left no result"):
-        return "the script ended before a Lightning Trainer's fit began"
+        return "the script ended before a Lightning Trainer's fit began; strobe run records loops without a Trainer"
     said = last_said(folder / OUTPUT)
     return f"{failure.reason}; the last line of its output is: {said}" if said else failure.reason
 

@@ -125,7 +125,7 @@ class Requests:
         self.patience = 0.0
         self._asked: int | None = None  # as the threads know it, where the main one is stuck
         self._write = -1
-        self._writes, self._over = threading.Lock(), threading.Event()
+        self._writes, self._looking, self._over = threading.Lock(), threading.Lock(), threading.Event()
         self._threads: list[threading.Thread] = []
 
     def hear(self, number: int, _: FrameType | None) -> None:
@@ -140,9 +140,12 @@ class Requests:
             raise KeyboardInterrupt(number)
 
     def check(self) -> None:
-        """Raise :class:`AskedToEnd` if there was one."""
-        if self.number is not None:
-            raise AskedToEnd(self.number)
+        """Raise :class:`AskedToEnd` if there was one; nothing interrupts what the process does about it."""
+        with self._looking:
+            if (number := self.number) is None:
+                return
+            self.patience = math.inf
+        raise AskedToEnd(number)
 
     def watch(
         self,
@@ -205,9 +208,10 @@ class Requests:
             if self._asked is None:
                 continue
             since = min(since, time.monotonic())
-            if self.patience and time.monotonic() - since > self.patience:
-                self.number, self.patience = None, 0.0
-                self._pass_on(self._asked)
+            with self._looking:
+                if self.patience and time.monotonic() - since > self.patience:
+                    self.number, self.patience = None, 0.0
+                    self._pass_on(self._asked)
         number = self._asked or 0
         last = threading.Thread(target=_last_words, args=(late, number), daemon=True)
         last.start()

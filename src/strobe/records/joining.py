@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from strobe.callbacks.columns import GAPS, OWNED, PHASES
+from strobe.callbacks.columns import GAPS, OWNED, PHASES, RANKS_FOLDER, lines_of, rows_of
 from strobe.records.files import BEGUN
-from strobe.records.ranks import FOLDER, SIZES, WAIT, rank_files, summarised
+from strobe.records.ranks import SIZES, WAIT, rank_files, summarised
 from strobe.records.run import CONFIG, SCHEMA, Record, load_record, read_summary, read_yaml
 from strobe.records.step_table import StepTable, read_table
 from strobe.records.steps import measure_steps
@@ -56,7 +56,18 @@ def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | Non
             found = read_table(path, _is_wanted, last=last)
             if rank < world_size and len(found) and found.has("step").all():
                 tables[rank] = found
-    return summarised(tables, world_size) if 0 in tables else None
+    if 0 not in tables:
+        return None
+    known = summarised(tables, world_size)
+    return known | {"lines": _lines(run_dir, *known["slow"][:1])}
+
+
+def _lines(run_dir: Path, rank: int = 0) -> list[Any]:
+    """In which lines a rank other than 0 was seen; those of rank 0 are in the record itself."""
+    with suppress(OSError, ValueError):
+        found = json.loads(lines_of(rows_of(run_dir / "steps.csv", rank)).read_text())
+        return found if isinstance(found, list) else []
+    return []
 
 
 def _is_wanted(column: str) -> bool:
@@ -83,14 +94,14 @@ def says_gone(error: BaseException) -> bool:
 
 def note_failure(run_dir: Path, rank: int, error: BaseException) -> None:
     """Leave a note of the error that ended training on a rank that writes no record."""
-    path = run_dir / FOLDER / f"{rank}-error.json"
+    path = run_dir / RANKS_FOLDER / f"{rank}-error.json"
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps({"type": type(error).__name__, "message": str(error), "time": time.time()}) + "\n")
 
 
 def forget_failures(run_dir: Path) -> None:
     """Remove the notes of an earlier training."""
-    for path in (run_dir / FOLDER).glob(NOTES):
+    for path in (run_dir / RANKS_FOLDER).glob(NOTES):
         path.unlink(missing_ok=True)
 
 
@@ -102,7 +113,7 @@ def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, 
     """
     gone = error is not None and says_gone(error)
     notes = []
-    for path in (run_dir / FOLDER).glob(NOTES):
+    for path in (run_dir / RANKS_FOLDER).glob(NOTES):
         with suppress(OSError, ValueError, KeyError, TypeError):
             note = json.loads(path.read_text())
             rank, message = int(path.name.partition("-")[0]), str(note["message"])

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES
+from strobe.callbacks.columns import DEVICE, GAPS, OWNED, PHASES, RANKS_FOLDER
 from strobe.measure.statistics import independent, mean_ratio
 from strobe.measure.timing import WARMUP_STEPS
 from strobe.records.step_table import StepTable
 
 HOST = ("data_wait", "callbacks", "other")  # phases in which a device has nothing to do
-FOLDER, WAIT, DEVICE_WAIT, ON_DEVICE = "ranks", "exposed_wait", "device_exposed_wait", "device_total"
+WAIT, DEVICE_WAIT, ON_DEVICE = "exposed_wait", "device_exposed_wait", "device_total"
 SIZES = ("elements", "images")  # of a batch
 FEWEST = 12  # steps that all ranks have: with fewer nobody is called slow
 FEWEST_TO_CHANGE = 24  # likewise for growing, and for taking turns
@@ -47,7 +47,7 @@ Values = NDArray[np.float64]
 
 def rank_files(run_dir: Path) -> dict[int, Path]:
     """Each rank's file of rows, if it has one; rank 0's is ``steps.csv``."""
-    found = {int(path.stem): path for path in (run_dir / FOLDER).glob("*.csv") if path.stem.isdecimal()}
+    found = {int(path.stem): path for path in (run_dir / RANKS_FOLDER).glob("*.csv") if path.stem.isdecimal()}
     found[0] = run_dir / "steps.csv"
     return {rank: path for rank, path in sorted(found.items()) if path.is_file()}
 

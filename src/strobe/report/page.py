@@ -17,7 +17,7 @@ from strobe.report.ranks import ranks
 from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
 from strobe.report.trace_page import write_run_page
-from strobe.report.wording import ceiling_rates, median_step, share_of_ceiling, subject, trust, unit_of, verdict
+from strobe.report.wording import ceiling_rates, rate_counts, share_of_ceiling, subject, trust, unit_of, verdict
 from strobe.traces.rank import Read, read_trace
 
 NAME = "report.html"
@@ -122,7 +122,7 @@ def _tiles(record: Record) -> list[kit.Tile]:
     """Images/s, the share of the ceiling, the step, the share of waiting; nothing where no step was measured."""
     tiles = []
     if rate := rate_of(record):
-        tiles.append(kit.Tile("Training", figure(rate), unit_of(record), "with pauses between steps"))
+        tiles.append(kit.Tile("Training", figure(rate), unit_of(record), rate_counts(record)))
         share = share_of_ceiling(record)
         why = lowest_ceiling(record) if share is not None else "not known: see Ceilings"
         if ceiling_rates(record):
@@ -131,7 +131,7 @@ def _tiles(record: Record) -> list[kit.Tile]:
     if total is not None and total > 0:
         much, _, unit = duration(total).partition(" ")
         steps = f"of {counted(count, 'step')}" if (count := record.count("steps", "measured")) else ""
-        tiles.append(kit.Tile("Mean step", much, unit, "; ".join(filter(None, (steps, median_step(record))))))
+        tiles.append(kit.Tile("Mean step", much, unit, steps))
         if (wait := record.number("step_seconds", "data_wait")) is not None:
             tiles.append(kit.Tile("Waiting for data", percent(wait / total), "", f"{duration(wait)} of each step"))
     return tiles

@@ -85,7 +85,7 @@ def _rows(summary: dict[str, Any], record: Record) -> list[tuple[str, str]]:
     metrics = {name: record.number("metrics", name) for name in summary["metrics"]}
     lines = [("what", ", ".join(wording.subject(record)))]
     if (rate := rate_of(record)) is not None:
-        lines.append((wording.unit_of(record), whole(rate)))
+        lines.append((wording.unit_of(record), f"{whole(rate)}, {wording.rate_counts(record)}"))
         lines.append(("step", _step(record, summary["step_seconds"])))
     lines += [
         ("ranks", wording.ranks(record)),
@@ -108,4 +108,4 @@ def _step(record: Record, seconds: dict[str, float]) -> str:
     whole, idle = record.number("device_seconds", "total"), record.number("device_seconds", "idle")
     told = f"GPU idle {idle / whole:.0%}" if whole and idle is not None else ""
     mean = f"{duration(total)}, mean of {counted(record.count('steps', 'measured') or 0, 'step')}: {', '.join(parts)}"
-    return "; ".join(filter(None, (mean, told, wording.median_step(record))))
+    return "; ".join(filter(None, (mean, told)))

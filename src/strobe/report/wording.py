@@ -1,5 +1,6 @@
 """What a run's record says, in words that the page, the terminal, TensorBoard and pictures share."""
 
+import math
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -11,6 +12,7 @@ from strobe.diagnose.foreign import UNSEEN
 from strobe.diagnose.promise import bound, gain
 from strobe.diagnose.rules.none import NEAR
 from strobe.diagnose.symptoms import all_steps, too_low
+from strobe.measure import WIDEST
 from strobe.overrides import split
 from strobe.present.format import TIMES, cores, counted, duration, estimate, interval, percent, rate
 from strobe.records.run import Record, as_number, rate_of
@@ -30,7 +32,7 @@ def subject(record: Record) -> list[str]:
     loader = record.text("choices", "loader")
     given = [split(text) for text in record.items("overrides") if isinstance(text, str)]
     own = [class_of(value) for key, value in given if key == "model._target_"]
-    own += [value for key, value in given if key == "model.name"]
+    own += [name] if isinstance(name := record.setting("model.name"), str) else []
     parts = [
         record.text("data") or record.text("choices", "data"),
         own[-1] if own else record.text("choices", "model"),
@@ -138,10 +140,16 @@ def estimate_of(record: Record, key: str) -> tuple[float | None, float | None, f
     return (median, low, high) if median is not None and median > 0 else (None, None, None)
 
 
-def median_step(record: Record) -> str:
-    """``the median step runs at 565 (550 to 580) images/s``, of the steps alone; empty if unknown."""
+def rate_counts(record: Record) -> str:
+    """What the headline rate includes, and beside it the rate of the median step, which leaves that out."""
+    if not record.number("overall_images_per_second"):  # an older record, which knows the other one only
+        return "of the median step alone"
+    included = "waiting, validation and saving included"
     known = {end: record.number("images_per_second", end) for end in ("median", "low", "high")}
-    return f"the median step runs at {told} {unit_of(record)}" if (told := estimate(known, rate)) else ""
+    if (known["high"] or 0.0) > WIDEST * (known["low"] or math.inf):
+        return f"{included}; steps differ too much for a typical rate"
+    told = estimate(known, rate)
+    return f"{included}; the median step alone ran at {told}" if told else included
 
 
 def ceiling_rates(record: Record) -> dict[str, float]:

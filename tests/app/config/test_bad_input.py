@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from strobe.app.build.checkpoint import require_fitting
-from strobe.app.config.checks import Preflight
+from strobe.app.config.checks import Preflight, without_effect
+from strobe.app.config.compose import composed
 from strobe.app.config.entry import command
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
@@ -53,9 +54,25 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
     ("+trainer.callbacks=[]", ["trainer.callbacks is set by each run itself"]),
     ("trainer.limit_predict_batches=1", ["not a key; +trainer.limit_predict_batches=VALUE gives this argument"]),
     ("callbacks.x=1", ["callbacks.x is not a key; +callbacks.NAME._target_=CLASS adds a callback"]),
+    ("suite=loading", ["suite is not a key; python -m strobe.bench suite=NAME runs a benchmark suite"]),
+    (
+        "model=torchvision model.name=resnet5",
+        ["model.name=resnet5 is not a classification model", "did you mean resnet50"],
+    ),
+    ("data=eurosat data.root=s3:/b/x", ["data.root=s3:/b/x is not a folder; did you mean s3://b/x?"]),
+    (
+        "data=eurosat data.endpoint=http://h data.root=.",
+        ["data.endpoint=http://h", "give data.root=s3://BUCKET/FOLDER"],
+    ),
+    ("data=eurosat data.cache=c data.root=.", ["data.cache=c is for data in storage"]),
     ("~loader", ["~loader deletes what every run needs"]),
     ("+callbacks.x=1", ["callbacks.x=1 names no class; +callbacks.NAME._target_=CLASS adds a callback"]),
     ("~callbacks.x", ["callbacks.x is not a key"]),
+    ("+callbacks.x._target_=no.such.Thing", ["callbacks.x._target_=no.such.Thing", "(there is no module no); name"]),
+    ("+logger.x._target_=json.Thing", ["logger.x._target_=json.Thing cannot be imported (json has no Thing); name"]),
+    ("model._target_=json.JSONDecoder.x", ["type object 'JSONDecoder' has no attribute 'x'); name a class as MODULE."]),
+    ("+callbacks.x._target_=json.JSONDecoder +callbacks.x.y=1", ["unexpected keyword argument 'y'; it takes object_"]),
+    ("logger._target_=json.JSONDecoder", ["cannot be made: got an unexpected keyword argument"]),
     ("+data.batch_size=3", ["+data.batch_size is a key already; give data.batch_size=VALUE"]),
     ("loader={a:1}", ["loader is a group; give loader=CHOICE"]),
     ("loader=skimage,native", ["has several values; sweep over them with -m"]),
@@ -145,6 +162,22 @@ def test_configuration(
 
 
 @pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ("engine.prefetch_factor=4", ["engine.prefetch_factor=4 has no effect with engine.num_workers=0"]),
+        ("engine.persistent_workers=true", ["engine.persistent_workers=true has no effect with engine.num_workers=0"]),
+        ("engine=resident engine.num_workers=4", ["engine.num_workers=4: with engine=resident these load the images"]),
+        ("engine.prefetch_factor=4 engine.num_workers=1", []),
+        ("engine=resident", []),
+    ],
+)
+def test_what_has_no_effect_is_told(overrides: str, said: list[str]) -> None:
+    told = list(without_effect(composed(overrides.split())))
+    assert len(told) == len(said)
+    assert all(text.startswith(words) for text, words in zip(told, said, strict=True))
+
+
+@pytest.mark.parametrize(
     "overrides", ["data.batchsize=3", "data.batch_size=0", "data=eurosat data.root=/nowhere", "ckpt_path=nowhere.ckpt"]
 )
 def test_it_is_said_by_the_command_before_a_run_begins(train: Train, overrides: str) -> None:
@@ -189,20 +222,22 @@ def test_a_metric_that_nobody_logs(train: Train, kind: str) -> None:
     assert ended.summary["status"] == "failed"
 
 
-def test_a_truncated_tile(train: Train, own_tiles: Path) -> None:
-    for tile in own_tiles.glob("*/*.tif"):
+def test_truncated_tiles(train: Train, own_tiles: Path) -> None:
+    for tile in sorted(own_tiles.glob("*/*.tif"))[:20]:
         tile.write_bytes(tile.read_bytes()[:60_000])
     ended = train("data=eurosat", f"data.root={own_tiles}", "engine.num_workers=2")
     refused(ended, str(own_tiles), ".tif cannot be read as a tile", "replace or remove")
+    refused(ended, "19 more of 30 files tried cannot be read: ", " and 14 more\n")
     assert (ended.summary["status"], ended.summary["error"]["type"]) == ("failed", "DataError")
     assert "\n" not in ended.summary["error"]["message"]
 
 
 def test_a_checkpoint_of_another_model_or_of_other_data(train: Train, own_tiles: Path, finished_run: Ended) -> None:
     last = finished_run.directory / "checkpoints" / "last.ckpt"
-    ended = train(f"ckpt_path={last}", "model.stem=cifar", whole=True, name="model")
+    more = "trainer.max_epochs=9"
+    ended = train(f"ckpt_path={last}", more, "model.stem=cifar", whole=True, name="model")
     refused(ended, str(last), "network.conv1.weight", "64x3x7x7", "64x3x3x3")
-    ended = train("data=eurosat", f"data.root={own_tiles}", f"ckpt_path={last}", whole=True, name="data")
+    ended = train("data=eurosat", f"data.root={own_tiles}", f"ckpt_path={last}", more, whole=True, name="data")
     refused(ended, str(last), "tells apart", "SeaLake", "the data has AnnualCrop, Forest, HerbaceousVegetation")
 
 

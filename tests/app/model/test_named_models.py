@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from torchvision.models import squeezenet1_1
 from torchvision.models.vision_transformer import VisionTransformer
 
+from strobe.app.config.models import torchvision_models
 from strobe.app.config.schema import NamedModelConfig
 from strobe.app.model.named import NamedClassifier
 from strobe.app.model.timm import TimmClassifier
@@ -39,6 +40,10 @@ FAMILIES = {torchvision.models.get_model_builder(name).__module__: name for name
 def made(name: str, kind: type[NamedClassifier] = TorchvisionClassifier, side: int = 64, **options: Any) -> Any:
     given = {"classes": tuple("abcdefg"), "channels": 13, "batch_size": 2, "image_size": (side, side)}
     return kind(**{**DEFAULTS, "name": name, **given, **options})
+
+
+def test_the_names_that_the_source_holds_are_those_that_torchvision_lists() -> None:
+    assert sorted(torchvision_models()) == sorted(NAMES)
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 import torch
+from omegaconf import OmegaConf
 
 from strobe.app.build.checkpoint import LONG, SHORT, Held, find_checkpoint, tidy, unkept, wanted, write_held
+from strobe.app.config.checks import without_hydra
 from strobe.app.config.compose import composed, in_sweep
+from strobe.errors import ConfigError
 from strobe.records.files import size_of
 from support.files import plant
 from support.interruptions import before_each_step
@@ -96,16 +99,40 @@ def test_what_a_completed_run_keeps(
     assert (tmp_path / "checkpoints").exists() == bool(kept)
 
 
-def test_it_is_told_whose_checkpoint_is_the_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    runs = {"old": ["checkpoints/last.ckpt", "summary.json"], "new": ["summary.json"]}
-    for age, (name, files) in zip((2000, 1000), runs.items(), strict=True):
-        plant(tmp_path / name, dict.fromkeys(files, b""))
+def test_the_last_checkpoint_is_of_the_same_data_and_model_and_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = ("checkpoints/last.ckpt", "summary.json")
+    runs = {"old": (kept, "data.batch_size=8"), "new": (kept[1:], "seed=1"), "other": (kept, "model.stem=cifar")}
+    for age, (name, (files, override)) in zip((3000, 2000, 1000), runs.items(), strict=True):
+        saved = OmegaConf.to_yaml(without_hydra(composed([override])))
+        plant(tmp_path / name, dict.fromkeys(files, b"") | {".hydra/config.yaml": saved.encode()})
         for number, file in enumerate(files):
             os.utime(tmp_path / name / file, times=(0, time.time() - age + number))
-    assert find_checkpoint("last", tmp_path / "mine", tmp_path) == tmp_path / "old" / "checkpoints" / "last.ckpt"
+    last = tmp_path / "old" / "checkpoints" / "last.ckpt"
+    assert find_checkpoint(composed(["ckpt_path=last"]), tmp_path / "mine", tmp_path) == last
     (warning,) = caplog.messages
-    assert warning.startswith(f"ckpt_path=last takes {tmp_path}/old/checkpoints/last.ckpt of ")
-    assert warning.endswith("; 1 newer run kept none")
+    assert warning.startswith(f"ckpt_path=last takes {last} of ")
+    assert warning.endswith("; 2 newer runs kept none, or trained something else")
+    with pytest.raises(ConfigError, match=f"the newest, {tmp_path}/other/.* was saved with model.lr=0.001"):
+        find_checkpoint(composed(["ckpt_path=last", "model.lr=0.5"]), tmp_path / "mine", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "said"),
+    [
+        ("trainer.max_epochs=3", "has trained 3 epochs already, and trainer.max_epochs=3; give trainer.max_epochs=4"),
+        ("trainer.max_steps=5", "has trained 9 steps already, and trainer.max_steps=5; give trainer.max_steps=10"),
+    ],
+)
+def test_a_checkpoint_with_nothing_left_to_train_is_refused(
+    train: Train, uninterrupted: Whole, limit: str, said: str
+) -> None:
+    last = uninterrupted[0] / "last.ckpt"
+    ended = train("trainer.max_epochs=9", limit, f"ckpt_path={last}")
+    assert ended.code == 2
+    assert f"ckpt_path={last} {said}" in ended.output
+    assert not ended.directory.exists()
 
 
 def test_a_short_run_tests_its_best_weights_and_writes_none(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

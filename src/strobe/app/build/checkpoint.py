@@ -15,8 +15,8 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from omegaconf import DictConfig
 from torch import Tensor, nn
 
-from strobe.app.config.checks import OUTPUTS, last_checkpoint
 from strobe.app.config.compose import in_sweep
+from strobe.app.config.resuming import OUTPUTS, last_checkpoint
 from strobe.errors import ConfigError, DataError
 from strobe.present.format import counted
 from strobe.records.files import whole
@@ -206,18 +206,18 @@ def tidy(folder: Path, seconds: float, began: float) -> None:
         log.info(text, seconds)
 
 
-def find_checkpoint(asked: str | None, run_dir: Path, outputs: Path = OUTPUTS) -> Path | None:
-    """The file that ``ckpt_path`` means; ``last``: this run's own, else the newest in ``outputs``, which is logged."""
-    if asked != "last":
-        return None if asked is None else Path(asked)
-    last = last_checkpoint(run_dir, outputs)
+def find_checkpoint(cfg: DictConfig, run_dir: Path, outputs: Path = OUTPUTS) -> Path | None:
+    """The file that ``ckpt_path`` means; ``last``: this run's own, else that of the same training, which is logged."""
+    if cfg.ckpt_path != "last":
+        return None if cfg.ckpt_path is None else Path(cfg.ckpt_path)
+    last = last_checkpoint(cfg, run_dir, outputs)
     if run_dir in last.parents:
         return last
     saved = last.stat().st_mtime
     newer = [path.parent for path in outputs.glob("**/summary.json") if path.stat().st_mtime > saved]
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(saved))
     others = sum(run != last.parents[1] for run in newer)
-    more = f"; {counted(others, 'newer run')} kept none" if others else ""
+    more = f"; {counted(others, 'newer run')} kept none, or trained something else" if others else ""
     log.log(logging.WARNING if others else logging.INFO, "ckpt_path=last takes %s of %s%s", last, when, more)
     return last
 

@@ -18,7 +18,8 @@ from omegaconf.errors import ConfigAttributeError
 from strobe.app.build.checkpoint import OtherRanks, checkpoints, wanted, write_whole
 from strobe.app.build.pictures import Pictures
 from strobe.app.build.trainer import build_trainer
-from strobe.app.config.checks import CHECKPOINTS, check_single
+from strobe.app.config.checks import check_single
+from strobe.app.config.resuming import CHECKPOINTS
 from strobe.app.data.base import ImageData
 from strobe.app.engines.resident import ResidentEngine
 from strobe.app.model.classifier import ImageClassifier

@@ -6,28 +6,33 @@ import math
 import operator
 import os
 import re
+import shutil
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
 from strobe.app.config.lightning import check_trainer
 from strobe.app.config.mistakes import ADDED, MISTAKES, keys, mistake, suggestion
+from strobe.app.config.models import check_name, torchvision_models
+from strobe.app.config.resuming import OUTPUTS, check_unfinished, last_checkpoint
 from strobe.app.config.schema import PUBLISHED, USUAL_FRAMING, Config
-from strobe.app.storage.address import check_address, is_remote
+from strobe.app.config.targets import check_targets
+from strobe.app.storage.address import check_address, check_slashes, is_remote
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
 from strobe.present.format import counted
 from strobe.process.launch import refuse
 from strobe.tune.script import seconds
 
-OUTPUTS, CHECKPOINTS = Path("outputs"), "checkpoints"  # where runs lie, and in a run its checkpoints
 MOST_THREADS = 8  # for each core: more only ever wait
 STARTING = 5.0  # seconds, about, until a training takes its first step
 MOST_WORKERS = 64  # for each core: some wait for a slow disk
@@ -46,12 +51,20 @@ def check(cfg: DictConfig) -> None:
     if lacking := [knob.name for knob in dataclasses.fields(Config) if knob.name not in cfg]:
         raise ConfigError(f"~{lacking[0]} deletes what every run needs; leave it out")
     check_bounds(cfg)
-    _check_added(cfg, HydraConfig.get().overrides.task)
+    _check_added(cfg, task := HydraConfig.get().overrides.task)
+    check_targets(cfg, task)
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     check_trainer(arguments)
     _check_pair(cfg)
     if is_remote(cfg.data.root):
         _check_storage(cfg)
+    elif unread := next((key for key in ("endpoint", "cache") if cfg.data.get(key)), None):
+        raise ConfigError(
+            f"data.{unread}={cfg.data[unread]} is for data in storage, but data.root={cfg.data.root} is a folder; "
+            f"give data.root=s3://BUCKET/FOLDER too, or leave data.{unread} out"
+        )
+    if HydraConfig.get().runtime.choices["model"] == "torchvision" and (known := torchvision_models()):
+        check_name(cfg.model.name, known, "torchvision")
     if "bands" in cfg.data:
         _check_bands(cfg.data.bands)
     if told := next((sentence for wrong, sentence in _conflicts(cfg) if wrong), None):
@@ -122,6 +135,27 @@ def _conflicts(cfg: DictConfig) -> Iterator[tuple[Any, str]]:
         cfg.ckpt_path not in (None, "last") and not Path(cfg.ckpt_path).is_file(),
         f"ckpt_path={cfg.ckpt_path} is not a file; give a checkpoint file, or ckpt_path=last",
     )
+
+
+def without_effect(cfg: DictConfig) -> Iterator[str]:
+    """What is said of the engine's keys that were given and do nothing, or not what they do elsewhere.
+
+    They are not refused: a sweep or a search varies ``engine.num_workers`` beside them.
+    """
+    given = {key_of(override) for override in HydraConfig.get().overrides.task}
+    for key in ("prefetch_factor", "persistent_workers", "multiprocessing_context"):
+        if f"engine.{key}" in given and not cfg.engine.num_workers:
+            value = str(cfg.engine[key]).lower()
+            yield f"engine.{key}={value} has no effect with engine.num_workers=0; give engine.num_workers=1 or more"
+    if (
+        "engine.num_workers" in given
+        and cfg.engine.num_workers
+        and HydraConfig.get().runtime.choices["engine"] == "resident"
+    ):
+        yield (
+            f"engine.num_workers={cfg.engine.num_workers}: with engine=resident these load the images once, before "
+            "training; none loads during training"
+        )
 
 
 def check_single(cfg: DictConfig, size: int | None) -> None:
@@ -198,6 +232,7 @@ def check_root(cfg: DictConfig) -> None:
     choice, root = HydraConfig.get().runtime.choices["data"], Path(cfg.data.root)
     if is_remote(cfg.data.root):
         return
+    check_slashes("data.root", cfg.data.root)
     if choice == "sample" or cfg.data.get("download") or root.is_dir():
         return
     title, url, size = PUBLISHED.get(choice, ("", "", ""))
@@ -207,18 +242,6 @@ def check_root(cfg: DictConfig) -> None:
         else "give the folder that holds the class folders with data.root=FOLDER"
     )
     raise ConfigError(f"data.root={root} is not a folder; {where}, or train on generated tiles with data=sample")
-
-
-def last_checkpoint(run_dir: Path, outputs: Path) -> Path:
-    """What ``ckpt_path=last`` means: this run's own ``last.ckpt``, else the newest below ``outputs``."""
-    own = run_dir / CHECKPOINTS / "last.ckpt"
-    found = sorted(outputs.glob(f"**/{CHECKPOINTS}/last.ckpt"), key=lambda path: path.stat().st_mtime)
-    if not own.is_file() and not found:
-        raise ConfigError(
-            f"ckpt_path=last: no {CHECKPOINTS}/last.ckpt in {run_dir} or below {outputs} (a completed run keeps it "
-            "with checkpoint.save=resume); give a checkpoint file, or start anew without ckpt_path"
-        )
-    return own if own.is_file() else found[-1]
 
 
 def _knobs(cfg: DictConfig) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
@@ -311,8 +334,9 @@ class Preflight(Callback):
             check(without_hydra(config))
             if "suite" not in config:  # which makes its input where there is none
                 check_root(config)
-            if config.ckpt_path == "last":
-                last_checkpoint(Path(config.hydra.run.dir), OUTPUTS)
+            if (given := config.ckpt_path) is not None:
+                found = last_checkpoint(config, Path(config.hydra.run.dir), OUTPUTS) if given == "last" else Path(given)
+                check_unfinished(found, config.trainer)
         except MISTAKES as error:
             # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
             refuse(mistake(error))
@@ -320,11 +344,25 @@ class Preflight(Callback):
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Check what all cells have in common, and where the sweep will write."""
+        HydraConfig.instance().set_config(config)
         try:
-            _check_added(without_hydra(config), _common(config.hydra.overrides.task))
+            cfg, task = without_hydra(config), _common(config.hydra.overrides.task)
+            _check_added(cfg, task)
+            check_targets(cfg, task, whole=False)
         except MISTAKES as error:
             refuse(mistake(error))
         _require_directory("hydra.sweep.dir", config.hydra.sweep.dir)
+
+
+def forget_refused_sweep() -> None:
+    """Remove the folder that was made for a sweep in which no run has begun."""
+    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        return
+    folder = Path(HydraConfig.get().sweep.dir)
+    with suppress(OSError):  # there is no such folder; others lie beside it
+        if {path.name for path in folder.iterdir()} <= {"multirun.yaml"}:
+            shutil.rmtree(folder)
+            folder.parent.rmdir()
 
 
 def _common(task: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 
+from strobe.app.config.checks import forget_refused_sweep
 from strobe.app.config.help import text
 from strobe.app.config.mistakes import MISTAKES, mistake, no_option
 from strobe.errors import ConfigError, StrobeError
@@ -39,6 +40,7 @@ def command(name: str) -> Iterator[None]:
         traceback.print_exc()
         sys.exit(1)
     finally:
+        forget_refused_sweep()
         over()
 
 

@@ -23,6 +23,10 @@ ADDED = {  # what has no key until it is added
     "trainer": "+{}=VALUE gives this argument to Lightning's Trainer",
     "logger": "+{}=VALUE gives this argument to the logger",
 }
+ELSEWHERE = {  # groups of one command only
+    "suite": "python -m strobe.bench suite=NAME runs a benchmark suite",
+    "tune": "python -m strobe.tune reads it",
+}
 WANTED = {
     r"could not be converted to Integer": "a whole number",
     r"could not be converted to Float": "a number",
@@ -114,6 +118,8 @@ def _unknown(key: str, name: str, overrides: Sequence[str]) -> str:
         return f"{key} is a group; give {key}=CHOICE, or one of its keys: {key}.KEY=VALUE"
     group, _, leaf = key.partition(".")
     meant = suggestion(key, known)
+    if group in ELSEWHERE and group not in known:
+        meant = ELSEWHERE[group]
     if group in ADDED and (leaf in trainer_hints() if group == "trainer" else not meant.startswith("did")):
         meant = ADDED[group].format(key)
     return f"{key} is not a key; {meant}"

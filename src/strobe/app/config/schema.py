@@ -309,7 +309,7 @@ class Config:
     logger: dict[str, Any] = MISSING  # Lightning's own arguments
     callbacks: dict[str, Any] = field(default_factory=dict)  # more Lightning callbacks, each with its _target_
     checkpoint: CheckpointConfig = field(default_factory=CheckpointConfig)
-    ckpt_path: str | None = None  # resume from this file; last: from the newest last.ckpt
+    ckpt_path: str | None = None  # resume from this file; last: the newest last.ckpt of this data and model
     seed: int = knob(42, min=0, max=2**32 - 1)  # of weights, order of images, and augmentation
     test: bool = True  # test the best weights after training
     threads: int | None = knob(None, min=1)  # threads of torch in the training process; null: torch decides

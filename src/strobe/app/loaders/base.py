@@ -17,6 +17,7 @@ from strobe.app.storage.objects import part
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
 
+UNREADABLE = "cannot be read as a"  # in the message of each file that cannot
 Source = TypeVar("Source")
 Pixels = TypeVar("Pixels")
 Batch = tuple[Tensor, Tensor]
@@ -150,4 +151,4 @@ class TileData(LoadedData):
 def unreadable(path: str, kind: str, error: Exception) -> DataError:
     """The error for a file that a decoder could not read; ``kind``: tile or photo."""
     reason = " ".join(str(error).split()) or type(error).__name__
-    return DataError(f"{path} cannot be read as a {kind} ({reason}); replace or remove the file")
+    return DataError(f"{path} {UNREADABLE} {kind} ({reason}); replace or remove the file")

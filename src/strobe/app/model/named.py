@@ -2,7 +2,6 @@
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from strobe.app.config.models import check_name
 from strobe.app.model.classifier import ImageClassifier
 from strobe.app.model.weights import from_file, load
 from strobe.errors import ConfigError
@@ -32,10 +32,7 @@ class NamedClassifier(ImageClassifier):
     def build_network(self, *, channels: int, classes: int, stem: str, weights: str | None) -> nn.Module:
         """The network; raises a ConfigError for an unknown name, and where it cannot take the data's images."""
         name = self.name
-        if name not in (known := self.names()):
-            near = get_close_matches(name, known, 3)
-            meant = f"did you mean {' or '.join(near)}?" if near else "such are resnet50, efficientnet_b0"
-            raise ConfigError(f"model.name={name} is not a classification model of {self.library}; {meant}")
+        check_name(name, self.names(), self.library)
         height, width = self.hparams["image_size"]
         images = (min(self.hparams["batch_size"], 2), channels, height, width)
         try:

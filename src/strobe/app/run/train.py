@@ -9,7 +9,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,11 +33,13 @@ from strobe.app.build.checkpoint import (
     write_held,
 )
 from strobe.app.build.instantiate import Parts, build
-from strobe.app.config.checks import CHECKPOINTS, check
+from strobe.app.config.checks import check, without_effect
 from strobe.app.config.compose import in_sweep
+from strobe.app.config.resuming import CHECKPOINTS
 from strobe.app.engines.torch import lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise, take_part
 from strobe.app.run.ending import Ending
+from strobe.app.run.faulty_files import others_named
 from strobe.app.run.forecast import Forecast
 from strobe.app.run.monitored import missing_metric
 from strobe.attach.lost_ranks import LostRanks
@@ -127,13 +129,15 @@ class Run:
         """Build the parts, train, and test the best weights."""
         cfg = self.cfg
         check(cfg)
+        for told in without_effect(cfg) if rank() == 0 else ():
+            log.warning(told)
         if cfg.threads is not None:
             torch.set_num_threads(cfg.threads)
         lightning.seed_everything(cfg.seed, workers=True, verbose=False)
         self._require_room()
         self.parts = parts = build(cfg, self.run_dir)
         self._require_room(parts.model)
-        checkpoint = find_checkpoint(cfg.ckpt_path, self.run_dir)
+        checkpoint = find_checkpoint(cfg, self.run_dir)
         if checkpoint is not None:
             require_fitting(checkpoint, parts.model)
             log.info("Resuming from %s", checkpoint)
@@ -151,12 +155,13 @@ class Run:
         look = self.ending.look if parts.trainer.world_size > 1 else None
         self.requests.watch(self.give_up, look, DEADLINE if rank() == 0 else DEADLINE / 2)
         before, began = contention.read(), time.monotonic()
-        try:
-            parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
-        finally:
-            self.seconds = time.monotonic() - began
-            recorders = [one for one in parts.trainer.callbacks if isinstance(one, StepRecorder)]  # type: ignore[attr-defined]
-            self.meanwhile = meanwhile(before, contention.read(), recorders[0].step_log if recorders else None)
+        with others_named(parts.data) if parts.trainer.world_size == 1 else nullcontext():
+            try:
+                parts.trainer.fit(parts.model, datamodule=parts.data, ckpt_path=checkpoint)
+            finally:
+                self.seconds = time.monotonic() - began
+                recorders = [one for one in parts.trainer.callbacks if isinstance(one, StepRecorder)]  # type: ignore[attr-defined]
+                self.meanwhile = meanwhile(before, contention.read(), recorders[0].step_log if recorders else None)
         self.requests.check()
         if not len(read_table(self.run_dir / "steps.csv", last=1)) and rank() == 0:
             log.warning("No step was trained: the checkpoint, or the limits in trainer.*, leave nothing to do")

@@ -10,6 +10,13 @@ def is_remote(root: str) -> bool:
     return "://" in root
 
 
+def check_slashes(key: str, root: str) -> None:
+    """Raise a :class:`ConfigError` for a folder that was meant as an address, such as ``s3:/bucket``."""
+    scheme, colon, rest = root.partition(":")
+    if colon and scheme in SCHEMES:
+        raise ConfigError(f"{key}={root} is not a folder; did you mean {scheme}://{rest.lstrip('/')}?")
+
+
 def check_address(key: str, address: str) -> None:
     """Raise a :class:`ConfigError` for an address that cannot be used; one that holds a password is not repeated."""
     scheme, _, rest = address.partition("://")

@@ -26,6 +26,7 @@ class Finding:
         overrides: Hydra overrides that this run accepts; empty if only code or hardware can be changed.
         subject: the callback's class or the phase, for causes that can have several findings.
         lost: the share of training time that this cause takes, by attribution; None until that is known.
+        share: of the step, also what other findings explain; None where that is the same.
         remedies: other remedies.
         changes: overrides that ``strobe tune`` can make from outside, in somebody else's script, which takes none.
     """
@@ -38,6 +39,7 @@ class Finding:
     predicted_speedup: Figure  # new over old ``overall_images_per_second``
     subject: str = ""
     lost: float | None = None
+    share: float | None = None
     remedies: tuple[Remedy, ...] = ()
     changes: tuple[str, ...] = ()
 

@@ -5,7 +5,16 @@ import math
 from strobe.diagnose.attribution import after_steps
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import EPOCHS, INTERVAL, all_steps, of_an_epoch, restarts, start_share, times_an_epoch
+from strobe.diagnose.symptoms import (
+    EPOCHS,
+    INTERVAL,
+    RELOAD,
+    all_steps,
+    of_an_epoch,
+    restarts,
+    start_share,
+    times_an_epoch,
+)
 from strobe.present.format import duration, percent
 from strobe.records.run import Figure, Record
 
@@ -60,7 +69,10 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
 
 def between(record: Record, step: Step) -> list[Finding]:
     """Hooks at the starts and ends of epochs, by owner, and whatever else runs there."""
-    found, anew = [], restarts(record, step)
+    found, anew, made_anew = [], restarts(record, step), ""
+    if every := record.whole(RELOAD):
+        made_anew = f"Make the loaders once, not with reload_dataloaders_every_n_epochs={every}: each time "
+        made_anew += "train_dataloader runs, with all that it prepares."
     for name, each in after_steps(record).items():
         seconds = (each - (anew.between if anew and not name else 0.0)) * of_an_epoch(record, "between")
         if (share := seconds / step.images / step.total) >= NOTABLE:
@@ -72,7 +84,7 @@ def between(record: Record, step: Step) -> list[Finding]:
                     f"It takes {whole} in all, or {duration(seconds)} per {duration(step.seconds)} step.",
                     f"Make {name} cheaper, or run it less often."
                     if name
-                    else "Look at what runs when an epoch starts or ends: new samplers, metrics, hooks.",
+                    else made_anew or "Look at what runs when an epoch starts or ends: new samplers, metrics, hooks.",
                     (),
                     without(step, between=seconds),
                     subject=name,

@@ -134,6 +134,7 @@ def _removal(record: Record, hook: Hook) -> tuple[tuple[str, ...], str]:
     if hook.kind == "metric":
         return (), f"Update {hook.name} every tenth step, or in validation only."
     name = hook.name[0].lower() + hook.name[1:] if " " in hook.name else hook.name  # Gradient clipping is no class
+    name = f"the {name}" if name.endswith("scheduler") else name
     return (), f"Make {name} cheaper, or run it less often."
 
 

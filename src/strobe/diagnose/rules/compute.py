@@ -17,6 +17,7 @@ from strobe.diagnose.symptoms import (
     ACCUMULATE,
     PREPARING,
     accumulated,
+    after_used,
     cores_of_a_rank,
     for_nothing,
     scaling,
@@ -113,6 +114,9 @@ def optimizer(record: Record, step: Step) -> Finding | None:
         overrides, predicted = fused[0].overrides, with_model(step, fused[0].rate, ratio=fused[0].ratio)
         evidence += f" With a fused optimizer the model alone reaches {pace(fused[0].rate.median)}."
         advice = "Use the fused optimizer, which updates all weights in one kernel."
+    elif record.setting("optimizer.searches") is True:
+        overrides, predicted = (), up_to(without(step, compute=seconds))
+        advice = "L-BFGS computes the loss several times for an update: a smaller max_iter or history_size costs less."
     else:
         now = accumulated(record)
         rest = step.seconds - seconds
@@ -158,6 +162,17 @@ def unused_gradients(record: Record, step: Step) -> Finding | None:
     if seconds < NOTABLE * step.seconds:
         return None
     whole = record.number("step_seconds", "backward") or 0.0
+    if (after := after_used(record)) > share:
+        return Finding(
+            "unused_gradients",
+            f"{percent(after)} of the backward pass is for gradients that no update uses",
+            f"It takes {duration(whole)} of each {duration(step.seconds)} step, and goes on after the last gradient "
+            "that an optimizer uses.",
+            "Detach what comes from a network that this loss does not train, as in discriminator(fake.detach()); call "
+            "requires_grad_(False) on one that is frozen, and not requires_grad_() on what goes into it.",
+            (),
+            up_to(without(step, compute=seconds)),
+        )
     return Finding(
         "unused_gradients",
         f"{percent(share)} of the gradients are of weights that no optimizer has",

@@ -2,11 +2,22 @@
 
 import math
 
+from strobe.callbacks.columns import COLLATING, SAMPLING
 from strobe.diagnose.attribution import SLEEPING
 from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
-from strobe.diagnose.cores import lack_of_cores, lost_cores, sharing, taken, taken_by_workers, untried_workers
+from strobe.diagnose.cores import (
+    SHARED,
+    fewer_workers,
+    lack_of_cores,
+    lost_cores,
+    sharing,
+    taken,
+    taken_by_workers,
+    untried_workers,
+)
 from strobe.diagnose.fetching import storage_cause
 from strobe.diagnose.foreign import is_foreign
+from strobe.diagnose.looks import in_waiting
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import (
@@ -14,6 +25,7 @@ from strobe.diagnose.symptoms import (
     RELOAD,
     cores_of_a_rank,
     crowded,
+    epoch_starts,
     restarts,
     steady_waiting,
     usual_wait,
@@ -26,10 +38,16 @@ from strobe.records.run import Figure, Record, as_number
 
 SELDOM = 0.75  # of the steps in which a worker's batches come in turn: fewer wait because some batches take long
 MOST_NOISE = 0.25  # of the step: more waiting than this is real, however uneven the steps are
+BEGINS = (
+    "Look at what begins an epoch: a sampler that draws all indices, or more than an epoch uses; the data set's "
+    "__iter__; files that are opened or listed. More workers do not help."
+)
+COLLATED = (
+    "Let samples be tensors or arrays, not lists of numbers, of which each becomes a tensor; or let the data set make "
+    "the whole batch at once (__getitems__)."
+)
+ANEW = "Take all batches of an epoch from one iterator: next(iter(loader)) begins an epoch for each batch."
 FAR = 3.0  # times as long as the loader alone takes
-BEGUN = 0.2  # of all waiting
-SHARED = "what workers gain, the model loses"
-FEWER = f"Try fewer workers, or none: {SHARED}."
 PREFETCH = "engine.prefetch_factor"
 UNSEEN = "Loader workers cannot be seen from here: strobe probe tells in which lines samples are made."
 
@@ -58,7 +76,7 @@ _Remedy = tuple[Figure, tuple[str, ...], str]  # predicted, overrides, advice
 def loader(record: Record, step: Step) -> Finding | None:
     """A notable share of the step waits for data, beyond noise; proposes the best remedy that was measured or bounded.
 
-    Waits for restarted workers at the starts of epochs belong to ``workers_restart``.
+    Waits at the starts of epochs belong to ``workers_restart`` or ``epoch_start``.
     """
     if storage_cause(record, step):
         return None
@@ -84,8 +102,9 @@ def loader(record: Record, step: Step) -> Finding | None:
     known = [(name, rate) for name, rate in sides if rate and FAR_ABOVE * rate.median > 1 / step.length]  # not wrong
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     told, hint = _parts(record)
-    told += (f" {lost}" if lost else _seldom(record, step)) + (f" {in_vain[0]}" if in_vain else "")
-    told += _begun(record, step)
+    if not told and (collated := in_waiting(record, COLLATING)) >= MOSTLY:
+        told, hint = f" In {percent(collated)} of that wait batches are made of samples, by default_collate.", COLLATED
+    told += f" {in_vain[0]}" if in_vain else f" {lost}" if lost else _seldom(record, step)
     return Finding(
         "loader",
         f"{percent(step.waiting)} of each step waits for data",
@@ -93,6 +112,7 @@ def loader(record: Record, step: Step) -> Finding | None:
         f"{advice}{f' {hint}' if hint else ''}",
         overrides,
         predicted,
+        share=step.waiting * step.length / step.total,
     )
 
 
@@ -165,14 +185,51 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
         told.append(f"{'a' if told else 'A'} validation waits {each} for workers of its own")
     elif anew.between:
         told.append(f"between epochs it takes {duration(anew.between / share)} to replace them")
+    advice = (
+        "Keep the workers between epochs." if kept else "Keep validation's: DataLoader(..., persistent_workers=True)."
+    )
+    if often := _begun_anew(record):
+        kept, advice = [], ANEW
     return Finding(
         "workers_restart",
         "Loader workers are restarted in each epoch",
-        f"{'; '.join(told)}; restarts take {percent(anew.seconds / step.images / step.total)} of training.",
-        "Keep the workers between epochs." if kept else "Keep validation's: DataLoader(..., persistent_workers=True).",
+        f"{'; '.join(told)}; restarts take {percent(anew.seconds / step.images / step.total)} of training.{often}",
+        advice,
         tuple(f"{key}={value}" for key, value in kept),
         without(step, wait=anew.wait, compute=anew.computing, between=anew.between),
     )
+
+
+def epoch_start(record: Record, step: Step) -> Finding | None:
+    """The first step of each epoch waits far longer than others, and no restarted worker explains it."""
+    begun = epoch_starts(record, step)
+    if begun < NOTABLE * step.seconds:
+        return None
+    start = record.number("epoch_starts", "data_wait") or 0.0
+    usual, share = duration(usual_wait(record, step)), percent(begun / step.seconds)
+    evidence = f"Others wait {usual}. The difference is {share} of all step time."
+    advice = BEGINS
+    if (drawn := in_waiting(record, SAMPLING)) >= MOSTLY:
+        evidence += f" In {percent(drawn)} of all waiting the sampler draws the indices of batches."
+        advice = "Let the sampler draw no more indices than an epoch uses."
+    if often := _begun_anew(record):
+        evidence, advice = f"{evidence}{often}", ANEW
+    return Finding(
+        "epoch_start",
+        f"The first step of each epoch waits {duration(start)} for data",
+        evidence,
+        advice,
+        (),
+        without(step, wait=begun),
+    )
+
+
+def _begun_anew(record: Record) -> str:
+    """A sentence where most steps begin an epoch, though an epoch has more batches than one; else empty."""
+    count, measured = record.number("epoch_starts", "count") or 0.0, record.number("steps", "measured") or 1.0
+    if count < MOSTLY * measured or record.count("batches_per_epoch") == 1:
+        return ""
+    return f" {min(count, measured):.0f} of {measured:.0f} steps begin an epoch."
 
 
 def _more_workers(record: Record, step: Step) -> _Remedy | None:
@@ -224,20 +281,8 @@ def _seldom(record: Record, step: Step) -> str:
     few = long < SELDOM * measured / max(1, step.workers)
     if record.text("uneven", "phase") != "data_wait" or not few or extra < MOSTLY * step.wait * step.images:
         return ""
-    why = "" if taken(record) or _begun(record, step) else ": some samples take far longer to make"
+    why = "" if taken(record) else ": some samples take far longer to make"
     return f" {long:.0f} of {measured:,.0f} steps wait long, the others hardly{why}."
-
-
-def _begun(record: Record, step: Step) -> str:
-    """A sentence where much of the wait is that of the first steps of epochs, and no restarted worker explains it."""
-    start, count = (record.number("epoch_starts", name) or 0.0 for name in ("data_wait", "count"))
-    usual, measured = usual_wait(record, step), record.number("steps", "measured") or 0.0
-    if restarts(record, step) or (start - usual) * count < BEGUN * step.wait * step.images * measured:
-        return ""
-    told = (
-        f" The first step of an epoch waits {duration(start)}, others {duration(usual)}: look at what begins an epoch"
-    )
-    return f"{told}, such as the sampler's and the data set's __iter__." if count else ""
 
 
 def _nothing_measured(record: Record, step: Step) -> str:
@@ -249,7 +294,7 @@ def _nothing_measured(record: Record, step: Step) -> str:
             "The loader alone is far faster than in training: look at what training adds, such as a collate function."
         )
     if lost_cores(record, step):
-        return f"{FEWER} Going further needs more cores, or samples that are cheaper to make."
+        return f"{fewer_workers(step)}Going further needs more cores, or samples that are cheaper to make."
     advice = f"{tried}: look at the storage, and at the time to decode an image."
     limit = worker_limit(record, step)
     if limit is not None and limit.workers <= step.workers:

@@ -38,6 +38,8 @@ def nothing(record: Record, step: Step) -> Finding | None:
     if efficiency is None or limit is None:
         reason = (record.text("ceilings", "reason") or "").rstrip(".")
         evidence = f"{percent(step.waiting)} of each step waits for data; "
+        if record.setting("unloaded") is True:
+            evidence = "No DataLoader gives the batches, so how long they take is not known; "
         evidence += f"the ceilings were not measured ({reason})." if reason else "the ceilings are not known."
     elif percent(efficiency) == "100%":
         evidence = f"Training is as fast as {limit}."

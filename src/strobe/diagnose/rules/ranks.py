@@ -72,7 +72,7 @@ def _unknown(record: Record, step: Step) -> Finding | None:
         f"Rank 0 waits {duration(waited)} of each step for other ranks",
         f"It waits for {percent(waited / step.seconds)} of the step, for a slower rank or for the exchange of "
         f"gradients.{_missing(record)}",
-        "Copy the files that the other ranks left (ranks/<rank>.csv) into this record's folder ranks, and make the "
+        "Copy the files that the other ranks left (ranks/<rank>*) into this record's folder ranks, and make the "
         "report again (python -m strobe.report).",
         (),
         Figure(most**0.5, 1.0, most),

@@ -1,6 +1,6 @@
 """Computing that keeps the cores idle: it sleeps, waits for Python's lock, or is the work of one thread."""
 
-from strobe.callbacks.columns import LOGGING, THREAD
+from strobe.callbacks.columns import LOGGING, PARAMETRIZING, SAVING, THREAD
 from strobe.diagnose.attribution import (
     COMPUTING,
     PLACES,
@@ -19,7 +19,22 @@ from strobe.present.format import cores, duration, percent
 from strobe.records.run import Record
 
 MOSTLY = 0.75  # of a phase
-_SELDOMER = "Log fewer values, in fewer steps: each call costs the same, whatever log_every_n_steps is."
+_INSTEAD = {
+    LOGGING: "Log fewer values, in fewer steps: each call costs the same, whatever log_every_n_steps is.",
+    SAVING: "Save in fewer steps: every few minutes is often enough. Where the best of many is to be kept, compare a "
+    "mean of many steps.",
+    PARAMETRIZING: "Compute each parametrized weight once a step: use the module within "
+    "torch.nn.utils.parametrize.cached(). The backward pass then goes through it once, too.",
+}
+_ALONE = (  # why a phase is on one thread, and what to do
+    "That is Python code (a loop, a metric that is not vectorised), or operations without a parallel kernel.",
+    "profiler=python names the lines; replace them with a few operations on whole tensors.",
+)
+_ALONE_BACKWARD = (
+    "That is operations without a parallel kernel, or too small for one. It makes some for each of the forward "
+    "pass; a slice's fill a whole tensor with zeros.",
+    "Replace loops over time steps, samples or slices in the forward pass by a few operations on whole tensors.",
+)
 GARBAGE = 0.03  # of the step, for garbage collection
 
 
@@ -77,14 +92,14 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
             continue  # of a script ``transfer`` tells more
         whole = record.number("step_seconds", phase) or seconds
         what = f"{name[0].upper()}{name[1:]}" if seconds > MOSTLY * whole else f"{percent(seconds / whole)} of {name}"
+        why, advice = _ALONE_BACKWARD if phase == "backward" else _ALONE
         found.append(
             Finding(
                 "single_thread",
                 f"{what} uses one of {many:g} cores",
                 f"It takes {duration(whole)} of each {duration(step.seconds)} step, {duration(seconds)} of that on one "
-                "thread. That is Python code (a loop, a metric that is not vectorised), or operations without a "
-                "parallel kernel.",
-                "profiler=python names the lines; replace them with a few operations on whole tensors.",
+                f"thread. {why}",
+                advice,
                 (),
                 up_to(without(step, compute=lost)),
                 subject=phase,
@@ -117,10 +132,11 @@ def library_call(record: Record, step: Step) -> list[Finding]:
             "library_call",
             f"{percent(seconds / step.seconds)} of each step is spent in {name}, which {COMPUTING[phase]} calls",
             f"It takes {duration(seconds)} of each {duration(step.seconds)} step, beside what the network computes.",
-            _SELDOMER
-            if name == LOGGING
-            else f"Call {name} less often, or outside training: a metric once an epoch, a copy once in many steps. Or "
-            "do the same with a few operations on whole tensors.",
+            _INSTEAD.get(
+                name,
+                f"Call {name} less often, or outside training: a metric once an epoch, a copy once in many steps. Or "
+                "do the same with a few operations on whole tensors.",
+            ),
             (),
             up_to(without(step, compute=seconds)),
             subject=name,

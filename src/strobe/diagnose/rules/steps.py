@@ -1,10 +1,10 @@
 """Steps that differ: a few that take far longer than the others, and steps that get slower and slower."""
 
-from strobe.diagnose.attribution import IN_WORDS, growth, uneven
-from strobe.diagnose.cores import lost_cores
+from strobe.diagnose.attribution import IN_WORDS
+from strobe.diagnose.cores import fewer_workers, lost_cores
 from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.rules.loading import FEWER
+from strobe.diagnose.uneven import growth, uneven
 from strobe.present.format import counted, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
@@ -29,7 +29,7 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
     other = "Look for garbage collection, changing shapes, or work done now and then: profiler=trace shows it."
     told, advice = _files(record) if phase == "data_wait" else ("", other)
     if phase == "data_wait" and not record.items("uneven", "files", "slow") and (lost := lost_cores(record, step)):
-        told, advice = f" {lost}", FEWER
+        told, advice = f" {lost}", f"{fewer_workers(step)}{advice}"
     return Finding(
         "uneven_steps",
         f"One step in {measured / count:.0f} takes {long / max(usual, 1e-9):.1f} times as long as the others",

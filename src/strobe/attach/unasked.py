@@ -1,0 +1,103 @@
+"""Loops in a script that does not ask for it, over a DataLoader or not, recorded as with ``strobe.watch``.
+
+``strobe run`` installs it before the script begins, and Fabric's entry point with STROBE=1. A Trainer of Lightning's,
+or ``strobe.watch``, says more about a training: from the script's first one on, nothing else is recorded.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from threading import get_ident
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from strobe.attach.entry import DIRECTORY, WANTED, is_set, traces
+from strobe.attach.updates import Updates
+from strobe.probe.changes import give_batches, is_unasked, once_imported
+
+if TYPE_CHECKING:
+    from strobe.attach.settings import Asked
+    from strobe.attach.training import Training
+
+_home = os.getpid()
+
+
+def install() -> None:
+    """Record the loops of this process's main thread; a second time does nothing."""
+    give_batches(_batches)
+    once_imported({"torch": lambda _: _follow_updates()})
+
+
+def fabric_callbacks() -> list[Any]:
+    """What Fabric asks for when it is made: none, as it shows them no batches; with STROBE=1 its loops are recorded."""
+    if is_set(WANTED):
+        install()
+    return []
+
+
+def _batches(loader: Any, iterate: Callable[[Any], Any]) -> Any:
+    """Those of a loop that begins now: through Strobe, or the loader's own where nothing is to be recorded."""
+    batches = _begin(lambda loops, asked: loops.batches_of(asked), loader)
+    source = iterate(loader)
+    if batches is None:
+        return source
+    batches.source = source
+    return batches
+
+
+def _begin(how: Callable[[ModuleType, "Asked"], Any], loader: Any) -> Any:
+    """What ``how`` makes of ``strobe.attach.loops`` and of what there is to record; None after an error."""
+    try:
+        from strobe.attach import loops
+        from strobe.attach.settings import Asked, schedule_of
+
+        place = os.environ.get(DIRECTORY)
+        asked = Asked(loader, None, Path(place) if place else None, schedule_of(traces()), report=True, unasked=True)
+        return how(loops, asked)
+    except Exception as error:  # the user's training goes on without
+        from strobe.attach.place import tell
+
+        tell(error, None)
+        return None
+
+
+@cache
+def _follow_updates() -> None:
+    """Have torch's hooks on all optimizers, which stay, as none can be removed, or added, while torch calls them.
+
+    They serve the record of a loop over a DataLoader, too, where the script does not ask for that.
+    """
+    from torch.optim import optimizer
+
+    optimizer.register_optimizer_step_pre_hook(_before_update)
+    optimizer.register_optimizer_step_post_hook(_after_update)
+
+
+def _before_update(optimizer: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    training = None if _is_compiling() else _followed()
+    return None if training is None else training.phases.before_update(optimizer, given, named)
+
+
+def _after_update(optimizer: Any, *_: Any) -> None:
+    if _is_compiling():
+        return
+    if (training := _followed()) is not None:
+        training.phases.after_update(optimizer)
+        training.guarded(training.turn, optimizer)
+    elif is_unasked(_home):
+        _begin(lambda loops, asked: loops.begin_updates(asked, optimizer), Updates(optimizer))
+
+
+def _is_compiling() -> bool:
+    from torch.compiler import is_compiling
+
+    return is_compiling()
+
+
+def _followed() -> "Training | None":
+    """The record that these hooks serve, of this process and thread."""
+    known, mine = sys.modules.get("strobe.attach.training"), (os.getpid(), get_ident())
+    found = known.recording if known else ()
+    return next((one for one in found if one.unasked and (one.pid, one.thread) == mine), None)

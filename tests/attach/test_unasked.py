@@ -1,0 +1,170 @@
+"""Loops that a script writes over a DataLoader, without a word of Strobe, under ``strobe run`` and with Fabric."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from strobe.attach import driver
+from support.entry_points import install
+from support.watched import record, rows
+
+LOOP = """
+import sys, threading, time
+import torch
+from torch.utils.data import DataLoader, TensorDataset, default_collate
+
+def collated(items):
+    time.sleep(0.002)
+    return default_collate(items)
+
+torch.manual_seed(1)
+items, held_out = TensorDataset(torch.randn(48, 4)), TensorDataset(torch.ones(12, 4))
+loader = DataLoader(items, 4, shuffle=True, collate_fn=collated)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+def step(batch):
+    optimizer.zero_grad()
+    model(batch[0]).square().mean().backward()
+    optimizer.step()
+"""
+LOOKS = """
+len(next(iter(loader)))  # looks at the data are no training, be it with gradients
+sum(batch[0].sum() for batch in loader)
+sum(model(batch[0]).sum() for batch in DataLoader(held_out, 4))
+beside = threading.Thread(target=lambda: sum(1 for batch in DataLoader(held_out, 4)))
+beside.start()
+beside.join()
+"""
+EPOCHS = """
+for epoch in range(2):
+    for batch in loader:
+        step(batch)
+    with torch.no_grad():
+        for batch in DataLoader(held_out, 4):
+            model(batch[0])
+"""
+TOLD = "print(model.weight.sum().item(), torch.rand(1).item(), len(iter(loader)))\n"
+FABRIC = """
+from lightning.fabric import Fabric
+fabric = Fabric(accelerator="cpu", devices=1)
+model, optimizer = fabric.setup(model, optimizer)
+loader = fabric.setup_dataloaders(loader)
+"""
+TRAINER = """
+from lightning.pytorch import Trainer
+from lightning.pytorch.demos.boring_classes import BoringModel
+Trainer(max_steps=3, accelerator="cpu", logger=False, enable_checkpointing=False, barebones=True).fit(BoringModel())
+"""
+WATCHED = """
+import strobe
+for batch in strobe.watch(loader):
+    step(batch)
+"""
+WITHOUT_LOADER = """
+def get_batch():
+    time.sleep(0.004)
+    return (torch.randn(4, 4),)
+for _ in range(30):
+    step(get_batch())
+"""
+ADVERSARIES = """
+critic = torch.optim.Adam(torch.nn.Linear(4, 1).parameters())
+for _ in range(20):
+    step((torch.randn(4, 4),))
+    critic.step()
+    critic.step()
+"""
+RUN, STROBE = ("-m", "strobe.run", "--out", "here"), {"STROBE": "1", "STROBE_OUT": "here"}
+
+
+@pytest.fixture(autouse=True)
+def _(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path / "site", monkeypatch)
+    monkeypatch.chdir(tmp_path)
+
+
+def ran(text: str, *under: str, **environment: str) -> tuple[str, str]:
+    """What a script has written to its standard output and error."""
+    Path("train.py").write_text(text)
+    line = [sys.executable, *under, "train.py"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, env=os.environ | environment)
+    return done.stdout, done.stderr
+
+
+def waits_for_data(summary: dict[str, Any]) -> bool:
+    """Other processes may take more of it."""
+    causes = [one["cause"] for one in summary["findings"]]
+    return next(cause for cause in causes if cause != "shared_machine") == "loader"
+
+
+def test_a_loop_is_recorded_as_if_it_were_watched() -> None:
+    script = LOOP + LOOKS + EPOCHS + TOLD
+    (plain, _), (out, _) = ran(script), ran(script, *RUN)
+    assert out == plain  # weights, random numbers
+    summary = record()
+    assert waits_for_data(summary)
+    assert summary["data"] == "TensorDataset"
+    assert [(row["epoch"], row["updates"]) for row in rows()] == [("0", "1")] * 12 + [("1", "1")] * 12
+    validated = [float(row["validation"]) > 0 for row in rows()]
+    assert validated[11]
+    assert not validated[0]
+    assert {path.name for path in Path().iterdir()} == {"train.py", "site", "here"}
+
+
+@pytest.mark.parametrize(
+    ("then", "steps"),
+    [("", 0), (EPOCHS + TRAINER, 24), (EPOCHS + WATCHED, 24)],
+    ids=["nothing", "an own loop and a Trainer", "own loops, one watched"],
+)
+def test_what_does_not_train_leaves_no_record(then: str, steps: int) -> None:
+    _, said = ran(LOOP + LOOKS + then, *RUN)
+    assert (driver.NOTHING in said) == (not steps)
+    assert Path("here").exists() == bool(steps)
+    if steps:
+        assert len(rows()) == steps
+        assert record("here-2")["status"] == "completed"
+
+
+def test_fabric_needs_no_edit_either() -> None:
+    _, said = ran(LOOP + FABRIC + EPOCHS.replace("model(batch[0])", "model(*batch)"), **STROBE)
+    assert waits_for_data(record())
+    assert record()["data"] == "TensorDataset"
+    assert said.count("here/report.html") == 1
+
+
+def test_updates_end_the_steps_where_no_loader_gives_the_batches() -> None:
+    script = LOOP + WITHOUT_LOADER + TOLD
+    (plain, _), (out, _) = ran(script), ran(script, *RUN)
+    assert out == plain
+    assert [(row["epoch"], row["images"], row["updates"]) for row in rows()] == [("0", "", "1")] * 29
+    assert {"stalled", "shared_machine"} >= {record()["findings"][0]["cause"]}
+
+
+def test_where_optimizers_take_turns_the_first_ones_updates_end_the_steps() -> None:
+    ran(LOOP + ADVERSARIES, *RUN)
+    assert [row["updates"] for row in rows()] == ["3"] * 19
+
+
+def test_a_loop_over_a_loader_that_trains_later_has_its_own_record() -> None:
+    _, said = ran(LOOP + WITHOUT_LOADER + LOOKS + WITHOUT_LOADER + EPOCHS, *RUN)
+    assert len(rows()) == 58  # the update that begins each, and what no update ends, are in no row
+    assert [row["images"] for row in rows("here-2")] == ["4"] * 23  # its first update has shown that it trains
+    assert "Traceback" not in said
+
+
+def test_a_few_updates_are_no_training() -> None:
+    _, said = ran(LOOP + "for _ in range(3): step((torch.ones(4, 4),))\n", *RUN)
+    assert driver.NOTHING in said
+    assert not Path("here").exists()
+
+
+def test_a_compiled_update_is_left_alone() -> None:
+    compiled = "optimizer.step = torch.compile(optimizer.step, backend='eager')\n"
+    (plain, _), (out, said) = (ran(LOOP + compiled + WITHOUT_LOADER + TOLD, *under) for under in ((), RUN))
+    assert out == plain
+    assert driver.NOTHING in said
