@@ -70,6 +70,18 @@ def test_rank_cause_and_pattern_are_right_and_so_are_slow_down_and_gain(
     assert held >= repeats - 2  # of 95% intervals
 
 
+@pytest.mark.parametrize("stalled", [0, 1])
+@pytest.mark.parametrize("seconds", [2 * BASE, 40 * BASE])
+def test_a_stall_of_one_rank_hides_no_other_that_is_always_slow(seconds: float, stalled: int) -> None:
+    made = case(
+        lambda rank, step: BASE * (rank == 1) + seconds * (rank == stalled and step == 12), phase="forward", steps=24
+    )
+    found = told(made.rows)
+    assert (found["pattern"], found["slow"], found["phase"]) == ("constant", [1], "forward")
+    if stalled == 0:
+        assert found["extra_seconds"] == pytest.approx(BASE, rel=0.2)
+
+
 @pytest.mark.parametrize("noise", [0.1, 0.3])
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_that_differ_by_chance_are_not_called_slow(ranks: int, noise: float) -> None:

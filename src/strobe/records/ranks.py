@@ -8,6 +8,7 @@ over the mean of all ranks', is that of "Understanding stragglers in large model
 
 import math
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from itertools import pairwise
@@ -138,17 +139,30 @@ class _Joined:
         here = {phase: _mean(self.waits[phase][0]) for phase in PHASES}
         if len(self.names) < 2 or not self.own.mean(axis=1).min() > 0:
             return told | {"first": {"waits": here, "exchange": None, "extra": {}}}
-        found = self.straggling()
+        judged, found = self, self.straggling()
+        if found is None:
+            found = (judged := self._without_stalls())._constant(often=USUAL)
         slowdown = mean_ratio(self._peak.tolist(), self.own.mean(axis=0).tolist())
         told |= {"slowdown": slowdown.as_record() | {"n": slowdown.n}, "heat": self._heat()}
         exchange = _mean(self.wait.min(axis=0)) if len(self.names) == world_size else None
-        told["first"] = {"waits": here, "exchange": exchange, "extra": self._extra_of_first(found)}
-        return told | self._named(found)
+        told["first"] = {"waits": here, "exchange": exchange, "extra": judged._extra_of_first(found)}
+        return told | judged._named(found)
 
     def straggling(self) -> _Straggling | None:
         """Who is slow and how; None where the ranks differ by no more than chance has it."""
         kinds = (self._growing, self._sized, self._constant, self._in_turns, partial(self._constant, mostly=0.0))
         return next(filter(None, (kind() for kind in kinds)), None)
+
+    def _without_stalls(self) -> "_Joined":
+        """The same with each rank's longest steps cut to a usual one's length: a stall of one hides no other slow rank."""
+
+        def cut(values: Values) -> Values:
+            return np.asarray(np.minimum(values, np.quantile(values, USUAL, axis=1, keepdims=True)))
+
+        calm = copy(self)
+        calm.phases, calm.own = {phase: cut(values) for phase, values in self.phases.items()}, cut(self.own)
+        calm._peak, calm._views = calm.own.max(axis=0), [*calm.phases.values(), calm.own]
+        return calm
 
     def _growing(self) -> _Straggling | None:
         """The ranks that are slow in the last quarter, if they were much less so in the first."""
@@ -168,9 +182,9 @@ class _Joined:
         begun = next(place for place in range(len(parts)) if place == len(parts) - 1 or all(there[place:]))
         return replace(self._always(group), pattern="growing", since=sum(map(len, parts[:begun])))
 
-    def _constant(self, mostly: float = MOSTLY) -> _Straggling | None:
-        """The ranks that are slow on average, and lose so much of what is lost."""
-        if (seen := self._same(slice(None), mostly)) is None:
+    def _constant(self, mostly: float = MOSTLY, often: float = 0.0) -> _Straggling | None:
+        """The ranks that are slow on average, in so many of the steps, and lose so much of what is lost."""
+        if (seen := self._same(slice(None), mostly)) is None or (seen[1] > 0).mean() < often:
             return None
         others = self.own[~seen[0]].mean(axis=0)
         return self._always(seen[0]) if _surely(others + np.maximum(seen[1], -0.9 * others), others) else None
