@@ -137,6 +137,11 @@ class Clock(Phases):
         return self._current
 
     @property
+    def since(self) -> float:
+        """When it began, by time.perf_counter; later, where another interrupted it."""
+        return self._since / 1e9
+
+    @property
     def updates(self) -> int:
         """Of the step so far."""
         return self._lap.updates

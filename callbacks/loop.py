@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .accelerators import activities, in_use
 from .clock import Clock, Phases
-from .gradients import UsedGradients
+from .gradients import LEARN, UsedGradients, parameters_of
 from .loading import Loading
 from .ranges import Ranges
 from .schedule import Schedule
@@ -22,8 +22,6 @@ from .tables import OperatorTables
 from .trace_writer import Budget, TraceWriter
 from .tracer import Tracer
 from .waits import Waits
-
-LEARN = 3  # steps in which every parameter says when its gradient is there; later only those that came first
 
 
 class LoopPhases(Phases):
@@ -63,7 +61,7 @@ class LoopPhases(Phases):
         self._parameters: dict[int, weakref.ref[Any]] = {}  # of the optimizers, by identity
         self._gradients: dict[int, Any] = {}  # hooks of parameters
         self._first: set[int] = set()  # parameters whose gradient came first in a backward pass
-        self._watched, self._missed = 0, False  # steps with hooks on all; an update without a backward pass
+        self._watched, self._missed = 0, False  # steps with hooks on all parameters; an update without a backward pass
         self.gradients, self._learns = UsedGradients(), True
 
     def watch_updates(self, *, hooks: bool = True) -> None:
@@ -108,7 +106,7 @@ class LoopPhases(Phases):
 
     def knows(self, optimizer: Any) -> bool:
         """Whether an optimizer was seen, or trains the parameters of one that was."""
-        known = ((parameter, self._parameters.get(id(parameter))) for parameter in _parameters(optimizer))
+        known = ((parameter, self._parameters.get(id(parameter))) for parameter in parameters_of(optimizer))
         return optimizer in self.optimizers or any(ref is not None and ref() is parameter for parameter, ref in known)
 
     def before_update(self, optimizer: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -123,7 +121,7 @@ class LoopPhases(Phases):
             elif self.optimizers[optimizer] == self.passes:
                 self._missed = True
             if self._learns:
-                self.gradients.use(_parameters(optimizer))
+                self.gradients.use(parameters_of(optimizer))
             if self._stack[-1:] == ["forward"]:
                 self._stack.pop()
             self.enter("optimizer")
@@ -167,7 +165,7 @@ class LoopPhases(Phases):
         if optimizer not in self.optimizers:
             self.optimizers[optimizer] = -1
             self.learned += 1
-        for parameter in _parameters(optimizer):
+        for parameter in parameters_of(optimizer):
             key = id(parameter)
             if key not in self._parameters and not _may_be_swapped(parameter):
                 self._parameters[key] = weakref.ref(parameter, partial(self._lost, key))
@@ -296,7 +294,3 @@ class LoopTrace:
 def _may_be_swapped(parameter: Any) -> bool:
     """Whether `torch.utils.swap_tensors` may be called on it, which refuses what has weak references."""
     return bool(is_traceable_wrapper_subclass(parameter) or torch.__future__.get_swap_module_params_on_conversion())
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]

@@ -30,6 +30,7 @@ from .columns import (
     RANKS,
     lines_of,
 )
+from .gradients import UsedGradients
 from .threads import Threads
 from .waits import Waits
 
@@ -190,11 +191,17 @@ class StepLog:
     """
 
     def __init__(
-        self, clock: Clock, rows: StepRows, checkpoints: Collection[str] = (), waits: Waits | None = None
+        self,
+        clock: Clock,
+        rows: StepRows,
+        checkpoints: Collection[str] = (),
+        waits: Waits | None = None,
+        gradients: UsedGradients | None = None,
     ) -> None:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.between = False  # whether the latest epoch has ended, and no other begun
         self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
+        self.gradients = gradients  # of the first steps
         self._padded: list[float | None] = []
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
@@ -221,10 +228,12 @@ class StepLog:
             self._padded.append(padding_of(batch))
 
     def meanwhile(self) -> dict[str, Any]:
-        """Keys of ``summary.json``: the lines that were seen, operations, and the share of batches that is padding."""
+        """Keys of ``summary.json``: lines, operations, and what of batches and of backward passes was for nothing."""
         known = [share for share in self._padded if share is not None]
         padding = sum(known) / len(known) if known else None
-        return {"lines": self.threads.lines(), "operations": self.threads.operations(), "padding": padding}
+        unused = self.gradients.unused() if self.gradients else None
+        told = {"lines": self.threads.lines(), "operations": self.threads.operations(), "padding": padding}
+        return told | {"unused_backward": unused}
 
     @property
     def has_steps(self) -> bool:

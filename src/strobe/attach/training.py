@@ -94,7 +94,7 @@ class Training:
         self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own, self.waits)
         self.place, self.path = place, rows_of(place / "steps.csv", self.rank)
         rows = StepRows(self.path, [MINE], device=is_accelerator(device), ranks=self.ranks > 1)
-        self.log = StepLog(self.clock, rows, waits=self.waits)
+        self.log = StepLog(self.clock, rows, waits=self.waits, gradients=self.phases.gradients)
 
     def open(self, loop: "Loop") -> None:
         """Begin to record, with this loop."""
@@ -343,7 +343,7 @@ class Training:
         summary = summarise(
             None, self.place, status=status, error=error, metrics={}, device=self.device, world=self.ranks
         )
-        summary |= self.weights.told | self.known | {"unused_backward": self.phases.gradients.unused()}
+        summary |= self.weights.told | self.known
         devices = int(os.environ.get("LOCAL_WORLD_SIZE") or self.ranks)
         return summary | {"devices": devices, "script": command(), "settings": self.config}
 

@@ -154,7 +154,7 @@ class _Joined:
         return next(filter(None, (kind() for kind in kinds)), None)
 
     def _without_stalls(self) -> "_Joined":
-        """The same with each rank's longest steps cut to a usual one's length: a stall of one hides no other slow rank."""
+        """The same with each rank's longest steps cut to a usual length: a stall of one hides no other slow rank."""
 
         def cut(values: Values) -> Values:
             return np.asarray(np.minimum(values, np.quantile(values, USUAL, axis=1, keepdims=True)))
