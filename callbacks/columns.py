@@ -15,6 +15,7 @@ COLLATING = "torch.utils.data.default_collate"  # makes a batch of samples, for 
 SAMPLING = "torch.utils.data.Sampler"  # draws the indices of batches, for which training waits
 PARAMETRIZING = "torch.nn.utils.parametrize"  # computes a weight from others whenever it is used
 SAVING = "torch.save or torch.load"
+ENDING_WORKERS = "torch.utils.data.DataLoader"  # waits for its workers to end, between epochs
 LOGGING = "self.log"  # a LightningModule's own, where it is what a line calls
 THREAD = "thread/"  # before the name of another thread whose lines were looked at
 AFTER = "after/"  # before the name of a callback or module whose hooks took seconds between a step and the next one

@@ -1,6 +1,8 @@
 """In which lines of the user's own code training is: the training thread's stack, looked at now and then."""
 
+import ast
 import gc
+import linecache
 import math
 import operator
 import sys
@@ -8,14 +10,26 @@ import sysconfig
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from functools import partial
-from itertools import accumulate, chain, repeat
+from functools import lru_cache, partial
+from itertools import accumulate, chain, islice, repeat
 from pathlib import Path
 from threading import Event, Thread, get_ident
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
-from .columns import COLLATING, COLLECTING, LOGGING, OWNED, PARAMETRIZING, RECOMPUTING, SAMPLING, SAVING, THREAD
+from .columns import (
+    BETWEEN,
+    COLLATING,
+    COLLECTING,
+    ENDING_WORKERS,
+    LOGGING,
+    OWNED,
+    PARAMETRIZING,
+    RECOMPUTING,
+    SAMPLING,
+    SAVING,
+    THREAD,
+)
 
 EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseconds from the thread that trains
 MOST = 2000  # looks: of a long training its first minutes
@@ -32,7 +46,8 @@ _TORCHS = {"torch", "Tensor"}  # names that a module has which computes with it
 _MODULE_CALL = "/torch/nn/modules/module.py"  # runs a network, or a part of one
 _CHECKPOINT = "/torch/utils/checkpoint.py"  # which in a backward pass computes activations again
 _AUTOGRAD = "/torch/autograd/__init__.py"  # whose backward pass may begin long before a parameter has a gradient
-_DATALOADER, _DRAWS = "/torch/utils/data/dataloader.py", "_next_index"  # which draws a batch's indices
+_DATALOADER = "/torch/utils/data/dataloader.py"
+_DRAWS, _ENDS = "_next_index", "_shutdown_workers"  # its functions that draw a batch's indices, and end workers
 _COLLATE = "/torch/utils/data/_utils/collate.py"
 _BESIDE = (PARAMETRIZING, "torchmetrics", "torch.utils.tensorboard")  # of torch's kind, but no part of a network
 _SAVES = ("torch.serialization", *(f"{name}.utilities.cloud_io" for name in ("lightning.fabric", "lightning_fabric")))
@@ -130,6 +145,8 @@ class Lines:
             phase = "backward"
         if phase == "backward" and _passes(frame, _CHECKPOINT):
             library = RECOMPUTING
+        elif phase in ("data_wait", BETWEEN) and _passes(frame, _DATALOADER, _ENDS):  # asked for one batch too many
+            phase, library = BETWEEN, ENDING_WORKERS
         elif phase == "data_wait" and _passes(frame, _DATALOADER, _DRAWS):
             library = SAMPLING
         elif phase == "data_wait" and _passes(frame, _COLLATE):
@@ -178,8 +195,9 @@ def own_line(frame: FrameType | None) -> tuple[Line | None, str]:
     while frame is not None and not frame.f_code.co_filename.endswith(_OUTSIDE):
         file = frame.f_code.co_filename
         if not file.startswith(_NOT_OWN) and not any(part in file for part in _INSTALLED):
-            return (file, frame.f_lineno, _function(frame)), _called(within)
-        within.append(frame)
+            return (file, frame.f_lineno, _function(frame)), _called(within) if within else _called_in_c(frame)
+        if not file.startswith(_NOT_OWN[-1]):
+            within.append(frame)
         frame = frame.f_back
     return None, ""
 
@@ -210,6 +228,39 @@ def _called(within: list[FrameType]) -> str:
     return "" if package in _TORCHS or within[-1].f_code.co_filename.startswith("<string>") else package
 
 
+def _called_in_c(frame: FrameType) -> str:
+    """The installed library, beside torch, whose function this frame calls at this moment; it has no frame of its own.
+
+    Only where the call begins with a global name, as in ``np.random.choice(...)``.
+    """
+    called = frame.f_globals.get(_callee(frame.f_code, frame.f_lasti))
+    name = getattr(called, "__name__" if isinstance(called, type(sys)) else "__module__", None)
+    package = name.partition(".")[0] if isinstance(name, str) else ""
+    file = getattr(sys.modules.get(package), "__file__", None) or ""
+    return package if package not in _TORCHS and any(part in file for part in _INSTALLED) else ""
+
+
+@lru_cache(maxsize=1024)
+def _callee(code: CodeType, at: int) -> str:
+    """The name with which the call at this instruction begins, if it is a global one; else empty."""
+    first, last, begin, end = next(islice(code.co_positions(), max(0, at) // 2, None), (None,) * 4)
+    if first is None or last is None or begin is None or end is None:
+        return ""
+    lines = [linecache.getline(code.co_filename, line).encode() for line in range(first, last + 1)]
+    lines[-1] = lines[-1][:end]
+    lines[0] = lines[0][begin:]
+    try:
+        found = ast.parse(b"".join(lines), mode="eval").body
+    except (SyntaxError, ValueError):  # of a file that has changed since
+        return ""
+    if not isinstance(found, ast.Call):
+        return ""
+    called = found.func
+    while isinstance(called, ast.Attribute):
+        called = called.value
+    return called.id if isinstance(called, ast.Name) and called.id not in code.co_varnames else ""
+
+
 def _passes(frame: FrameType | None, file: str, function: str = "") -> bool:
     """Whether the stack leads through a file, or a function in it."""
     while frame is not None:
@@ -220,6 +271,7 @@ def _passes(frame: FrameType | None, file: str, function: str = "") -> bool:
 
 
 def _function(frame: FrameType) -> str:
-    """The function's name; of a comprehension that of the function around it."""
+    """The function's name; of a comprehension that of the function around it; of a ``forward`` with its class."""
     around, inner, _ = frame.f_code.co_qualname.partition(".<locals>.<")
-    return around.rpartition(".")[2] if inner else frame.f_code.co_name
+    name = around.rpartition(".")[2] if inner else frame.f_code.co_name
+    return ".".join(around.rsplit(".", 2)[-2:]) if name == "forward" else name

@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torchmetrics
@@ -21,7 +23,17 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 from strobe.callbacks import lines, threads
-from strobe.callbacks.columns import BETWEEN, COLLATING, LOGGING, PARAMETRIZING, RECOMPUTING, SAMPLING, SAVING, THREAD
+from strobe.callbacks.columns import (
+    BETWEEN,
+    COLLATING,
+    ENDING_WORKERS,
+    LOGGING,
+    PARAMETRIZING,
+    RECOMPUTING,
+    SAMPLING,
+    SAVING,
+    THREAD,
+)
 from strobe.callbacks.lines import Lines
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import SAMPLES, Model, fit, trainer_with
@@ -381,3 +393,51 @@ def test_computing_activations_again_is_told_from_the_backward_pass(recorder: St
     found = [one for one in recorder.threads.lines() if one["library"] == RECOMPUTING]
     assert {(one["phase"], one["function"]) for one in found} == {("backward", "again"), ("backward", None)}
     assert 0.05 < sum(one["share"] for one in found) < 1
+
+
+def test_a_librarys_function_that_has_no_frame_is_told_by_the_name_that_calls_it() -> None:
+    numbers, values = deque(range(20000)), torch.rand(500, 500)
+
+    def draw() -> None:
+        for _ in range(20):
+            np.array(
+                numbers,
+            )
+        for _ in range(20):
+            torch.mm(values, values)
+        for _ in range(20):
+            sorted(numbers)
+
+    seen = Lines(lambda: "forward")
+    for _ in range(8):
+        draw()
+    seen.end()
+    source = Path(__file__).read_text().splitlines()
+    called = {(source[one["line"] - 1].strip(), one["library"]) for one in seen.found() if one["function"] == "draw"}
+    assert {("np.array(", "numpy"), ("torch.mm(values, values)", ""), ("sorted(numbers)", "")} <= called
+    assert {library for _, library in called} == {"numpy", ""}
+
+
+class Network(torch.nn.Module):
+    def forward(self) -> None:
+        pause()
+        time.sleep(0.02)
+
+
+def test_a_forward_is_told_with_its_class() -> None:
+    seen, network = Lines(lambda: "forward"), Network()
+    for _ in range(10):
+        network()
+    seen.end()
+    assert {one["function"] for one in seen.found()} == {"pause", "Network.forward"}
+
+
+def test_the_time_in_which_a_loader_ends_its_workers_is_told_from_waiting_for_them() -> None:
+    seen = Lines(lambda: "data_wait")
+    for _ in range(6):
+        for _ in DataLoader(SAMPLES, 4, num_workers=1):
+            pass
+    seen.end()
+    ended = [one for one in seen.found() if one["library"] == ENDING_WORKERS]
+    assert {one["phase"] for one in ended} == {BETWEEN}
+    assert any(one["phase"] == "data_wait" for one in seen.found())

@@ -47,6 +47,38 @@ def test_workers_of_validation_that_start_anew_are_found() -> None:
     assert diagnose(record)[0].cause == "between"
 
 
+def test_of_a_script_the_computing_beside_new_workers_counts_beyond_what_all_batches_take() -> None:
+    """Where no ceiling tells what a batch takes, all that its processes computed bounds that."""
+    record = example("workers_restart")
+    del record.summary["ceilings"]
+    steps, starts = sum(record.summary["steps"].values()), record.summary["epoch_starts"]
+    starts |= {"extra": {"forward": 0.2}, "between": 0.3}
+    record.summary["machine"] = BESIDE | {"seconds": steps * 0.1, "children": 0.01}
+    record.summary["between_seconds"] = {"validation": 0.0, "checkpoints": 0.0, "between": 1.0}
+    step = step_of(record)
+    assert step
+
+    def per_start(part: float) -> float:
+        return part * record.summary["steps"]["measured"] / starts["count"]
+
+    cores = record.summary["environment"]["usable_cores"]
+    each = 0.1 * 0.01 * cores  # core-seconds of a batch
+    queued = min(2 * step.workers, record.summary["batches_per_epoch"])
+    found = restarts(record, step)
+    assert found
+    assert per_start(found.computing) == pytest.approx(0.2 - queued * each / cores)
+    assert found.between == 0  # nothing tells what runs there
+    ending = {"phase": "between", "library": "torch.utils.data.DataLoader", "share": 0.5}
+    record.summary["lines"] = [ending]
+    found = restarts(record, step)
+    assert found
+    assert per_start(found.between) == pytest.approx(0.5 * 0.3)
+    record.summary["machine"]["children"] = 1.0  # they computed too much for that to tell anything
+    found = restarts(record, step)
+    assert found
+    assert found.computing == 0
+
+
 def test_cores_are_taken_by_other_processes_and_by_workers_each_by_what_it_computes() -> None:
     record = example("loader", summary__num_workers=2)
     record.summary["environment"]["usable_cores"] = 2

@@ -9,7 +9,7 @@ from strobe.callbacks.columns import BETWEEN, COLLECTING, OWNED, PHASES, RECOMPU
 from strobe.diagnose.attribution import PLACES, threads_beside
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.looks import in_libraries
-from strobe.diagnose.rules import Finding
+from strobe.diagnose.rules import NAMES_LINES, Finding
 from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import percent
 from strobe.records.run import Record, as_number
@@ -58,7 +58,7 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
     told = next(filter(None, (_mostly(record, phase, finding) for phase in phases)), "")
     if not told:
         return finding
-    advice = finding.advice
+    advice = finding.advice.removesuffix(in_words(NAMES_LINES, record) if is_foreign(record) else NAMES_LINES)
     if finding.cause == "straggler":
         advice = f"See whether all ranks do the same there, and as much of it. {advice}"
     told = in_words(told, record) if is_foreign(record) else told
@@ -98,4 +98,16 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     where = f"{'' if share >= AT * whole else 'most often '}at {Path(file).name}:{line}"
     rank = f" on rank {slow[0]}" if slow else ""
     inside = "" if (phase, function) == ("forward", "training_step") else f" in {function},"  # which it is
-    return f"{percent(min(1.0, whole))} of {called}{rank} is spent{inside} {where}."
+    bound = _without(function, min(1.0, whole), phase, record) if finding.cause == "single_thread" else ""
+    return f"{percent(min(1.0, whole))} of {called}{rank} is spent{inside} {where}.{bound}"
+
+
+def _without(function: str, share: float, phase: str, record: Record) -> str:
+    """A sentence on how fast training would be without this much of a phase, if it is no network's, nor the loop's."""
+    steps = [one for one in record.items("lines") if isinstance(one, Mapping)]
+    loops = {one.get("function") for one in steps if one.get("phase") in ("backward", "optimizer")}
+    seconds, total = (record.number("step_seconds", name) or 0.0 for name in (phase, "total"))
+    if function in loops | {"training_step"} or function.endswith("forward") or not total:
+        return ""
+    times = 1 / max(1e-3, 1 - share * seconds / total)
+    return f" Without {function}, training would be up to {times:.{1 if times >= 1.5 else 2}f}x as fast."

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from strobe.callbacks.columns import RECOMPUTING
+from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS, RECOMPUTING
 from strobe.records.run import Record, as_number
 
 CALLING = ("forward", "other")  # phases in which a library call may be a cause
@@ -51,8 +51,17 @@ def recomputed(record: Record) -> float:
 
 def in_waiting(record: Record, what: str) -> float:
     """The share of the wait for data in which the training process itself does this: ``SAMPLING`` or ``COLLATING``."""
-    waits = (one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == "data_wait")
-    return min(1.0, sum(as_number(one.get("share")) or 0.0 for one in waits if one.get("library") == what))
+    return _share_of(record, "data_wait", what)
+
+
+def ending_workers(record: Record) -> float:
+    """The share of the time between epochs in which a DataLoader waits for its workers to end."""
+    return _share_of(record, BETWEEN, ENDING_WORKERS)
+
+
+def _share_of(record: Record, phase: str, library: str) -> float:
+    seen = (one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == phase)
+    return min(1.0, sum(as_number(one.get("share")) or 0.0 for one in seen if one.get("library") == library))
 
 
 def in_python(record: Record, phase: str) -> float:

@@ -361,6 +361,18 @@ def _loader_cpu(record: Record, wait: float) -> float | None:
     return seen if known is None else known
 
 
+def cpu_by_children(record: Record, images: float) -> float | None:
+    """Core-seconds per image of the processes that training has started, as if all were for loading; None if unknown.
+
+    Args:
+        images: of a step.
+    """
+    share, seconds = (record.number("machine", name) for name in ("children", "seconds"))
+    cores, steps = record.number("environment", "usable_cores"), record.mapping("steps").values()
+    count = images * sum(as_number(one) or 0.0 for one in steps)
+    return share * seconds * cores / count if share and seconds and cores and count else None
+
+
 def _busy(record: Record) -> float:
     """Seconds of a step in which a GPU works: from a trace, or else from events, which count starving as work."""
     share, seconds = (record.number("trace_evidence", name) for name in ("device_busy", "step_seconds"))

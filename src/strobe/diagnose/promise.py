@@ -11,8 +11,16 @@ from strobe.present.format import percent
 from strobe.records.run import Record
 
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
-# What shows of these is only a part: operations that are more than their fixed cost, a lock that slows all else.
-AT_LEAST = ("small_operations", "single_thread", "python_code", "background_thread", "precision", "unused_gradients")
+# What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else.
+AT_LEAST = (
+    "small_operations",
+    "single_thread",
+    "python_code",
+    "background_thread",
+    "precision",
+    "unused_gradients",
+    "workers_restart",
+)
 
 
 def is_measured(finding: Mapping[str, Any]) -> bool:

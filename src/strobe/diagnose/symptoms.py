@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from strobe.callbacks.columns import PHASES, SAMPLING
-from strobe.diagnose.looks import in_waiting
-from strobe.diagnose.predict import Step, step_of
+from strobe.diagnose.looks import ending_workers, in_waiting
+from strobe.diagnose.predict import Step, cpu_by_children, step_of
 from strobe.present.format import percent
 from strobe.records.run import Record, as_number
 
@@ -212,13 +212,17 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
     extra = {
         phase: max(0.0, as_number(value) or 0.0) for phase, value in known if phase not in ("data_wait", "callbacks")
     }
-    queued = step.images * step.workers * (record.whole("engine.prefetch_factor") or 2)
+    queued = min(
+        step.workers * (record.whole("engine.prefetch_factor") or 2), record.number("batches_per_epoch") or math.inf
+    )
     total = sum(extra.values())
     filling = 0.0
     if step.cores:  # where it is not known how long a batch computes, all may be that
-        filling = total if step.loader_cpu is None else queued * step.loader_cpu / step.cores
+        loader_cpu = cpu_by_children(record, step.images) if step.loader_cpu is None else step.loader_cpu
+        filling = total if loader_cpu is None else queued * step.images * loader_cpu / step.cores
     kept = share * min(MOST_BESIDE * wait, max(0.0, total - filling)) / total if total else 0.0
-    between = (record.number("epoch_starts", "between") or 0.0) * share if reloaded else 0.0
+    between = (record.number("epoch_starts", "between") or 0.0) * share
+    between *= 1.0 if reloaded else ending_workers(record)
     found = Restarts(
         wait * share,
         max(0.0, start - usual) * share,

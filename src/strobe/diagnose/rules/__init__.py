@@ -8,6 +8,8 @@ from typing import Any
 
 from strobe.records.run import Figure
 
+NAMES_LINES = " profiler=python names the lines."  # at the end of advice, where none is known
+
 
 @dataclass(frozen=True)
 class Remedy:

@@ -13,7 +13,7 @@ from strobe.diagnose.attribution import (
 )
 from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, Step, up_to, without
-from strobe.diagnose.rules import Finding
+from strobe.diagnose.rules import NAMES_LINES, Finding
 from strobe.diagnose.symptoms import PREPARING, many_operations
 from strobe.present.format import cores, duration, percent
 from strobe.records.run import Record
@@ -28,7 +28,7 @@ _INSTEAD = {
 }
 _ALONE = (  # why a phase is on one thread, and what to do
     "That is Python code (a loop, a metric that is not vectorised), or operations without a parallel kernel.",
-    "profiler=python names the lines; replace them with a few operations on whole tensors.",
+    f"Replace such lines with a few operations on whole tensors.{NAMES_LINES}",
 )
 _ALONE_BACKWARD = (
     "That is operations without a parallel kernel, or too small for one. It makes some for each of the forward "
@@ -50,7 +50,7 @@ def stalled(record: Record, step: Step) -> list[Finding]:
                     "stalled",
                     f"{name[0].upper()}{name[1:]} is idle for {percent(seconds / step.seconds)} of each step",
                     f"It takes {duration(whole)} of each {duration(step.seconds)} step, but uses only {cores(used)}.",
-                    "Find what it waits for (a file, a lock, a server, a sleep): profiler=python names the lines.",
+                    f"Find what it waits for: a file, a lock, a server, a sleep.{NAMES_LINES}",
                     (),
                     without(step, compute=seconds),
                     subject=phase,
