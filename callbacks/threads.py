@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -70,12 +71,18 @@ class Threads:
         return self._operations.found
 
     def cores(self) -> list[dict[str, Any]]:
-        """``name`` and ``cores`` of each that computed, the busiest first; empty after only one look."""
+        """``name`` and ``cores`` of those that computed, the busiest first; empty after only one look.
+
+        Threads of one name count together, such as those that a loader begins in each epoch.
+        """
         if self._began is None or self._looked <= self._began:
             return []
         seconds = self._looked - self._began
-        found = sorted(((one.now - one.before) / seconds, one.name) for one in self._threads.values())
-        return [{"name": name, "cores": cores} for cores, name in reversed(found) if cores > 0]
+        found = defaultdict[str, float](float)
+        for one in self._threads.values():
+            found[one.name] += (one.now - one.before) / seconds
+        busiest = sorted(found, key=lambda name: -found[name])
+        return [{"name": name, "cores": found[name]} for name in busiest if found[name] > 0]
 
 
 def _core_seconds(number: int) -> float | None:

@@ -30,7 +30,7 @@ def line(
             "forward",
             [line("forward", number, 0.2) for number in (5, 6, 7)],
             "60% of the forward pass is spent in ask, most often at train.py:7. "
-            "Without ask, training would be up to 1.41x as fast.",
+            "Without ask, training would be up to 1.22x as fast.",
         ),
         (
             *("single_thread", "forward"),  # the loop's own function, of which the network may be a part
@@ -45,6 +45,13 @@ def line(
         ("stalled", "forward", [line("forward", 31, 0.2)], ""),  # mostly elsewhere
         ("stalled", "forward", [line("backward", 31, 0.9)], ""),
         ("nothing", "", [line("forward", 3, 0.8)], "80% of the forward pass is spent in ask, at train.py:3."),
+        ("nothing", "", [line("backward", 9, 1.0), line("optimizer", 10, 1.0)], ""),  # the loop's own, which calls them
+        (
+            "nothing",
+            "",
+            [line("backward", 9, 1.0, "slow")],
+            "100% of the backward pass is spent in slow, at train.py:9.",
+        ),
         (
             *("nothing", ""),  # what is longer shows none
             [line("data_wait", 3, 0.8), line("prepare", 4, 0.8), line("forward", 5, 0.2), line("backward", 5, 0.2)],
@@ -100,7 +107,7 @@ def line(
     ],
 )
 def test_the_function_with_most_of_the_phase_is_named(cause: str, subject: str, lines: Any, told: str) -> None:
-    seconds = {"forward": 0.02, "prepare": 0.01, "other": 0.01, "data_wait": 0.001, "total": 0.041}
+    seconds = {"forward": 0.02, "prepare": 0.016, "other": 0.01, "data_wait": 0.001, "backward": 0.02, "total": 0.067}
     machine = {"threads": [{"name": "sender", "cores": 0.7}, {"name": "other", "cores": 0.1}]}
     record = Record({"lines": lines, "step_seconds": seconds, "machine": machine, "accelerator": "cpu"})
     finding = with_line(Finding(cause, "", "Before.", "", (), Figure(1, 1, 1), subject), record)

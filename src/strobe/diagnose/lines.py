@@ -17,6 +17,7 @@ from strobe.records.run import Record, as_number
 MOSTLY = 0.3  # of a phase: less in one function is not told
 SOME = 0.1  # of a wait for workers, in which the training process seldom runs any
 LONG = 0.2  # of the step: a shorter phase is not told of where nothing was found
+CALLS = ("backward", "optimizer")  # phases that a loop's own function merely calls
 WITHIN = ("library_call", "python_code", "recomputing")  # causes that are but a part of their phase
 AT = 0.5  # of a function: its line is named if it has so much
 PHASE_OF = {
@@ -95,6 +96,8 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     workers = finding.cause == "loader" and record.count("num_workers")  # the rest of the wait is theirs
     if whole < (SOME if workers else MOSTLY) and finding.cause not in WITHIN:
         return ""
+    if finding.cause == "nothing" and phase in CALLS and function in _elsewhere(record, phase):
+        return ""
     where = f"{'' if share >= AT * whole else 'most often '}at {Path(file).name}:{line}"
     rank = f" on rank {slow[0]}" if slow else ""
     inside = "" if (phase, function) == ("forward", "training_step") else f" in {function},"  # which it is
@@ -102,12 +105,16 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     return f"{percent(min(1.0, whole))} of {called}{rank} is spent{inside} {where}.{bound}"
 
 
+def _elsewhere(record: Record, *phases: str) -> set[object]:
+    """The functions that were seen in other phases than these."""
+    seen = (one for one in record.items("lines") if isinstance(one, Mapping))
+    return {one.get("function") for one in seen if one.get("phase") not in phases}
+
+
 def _without(function: str, share: float, phase: str, record: Record) -> str:
     """A sentence on how fast training would be without this much of a phase, if it is no network's, nor the loop's."""
-    steps = [one for one in record.items("lines") if isinstance(one, Mapping)]
-    loops = {one.get("function") for one in steps if one.get("phase") in ("backward", "optimizer")}
     seconds, total = (record.number("step_seconds", name) or 0.0 for name in (phase, "total"))
-    if function in loops | {"training_step"} or function.endswith("forward") or not total:
+    if function in _elsewhere(record, phase) | {"training_step"} or function.endswith("forward") or not total:
         return ""
     times = 1 / max(1e-3, 1 - share * seconds / total)
     return f" Without {function}, training would be up to {times:.{1 if times >= 1.5 else 2}f}x as fast."
