@@ -142,6 +142,7 @@ def test_updates_end_the_steps_where_no_loader_gives_the_batches() -> None:
     (plain, _), (out, _) = ran(script), ran(script, *RUN)
     assert out == plain
     assert [(row["epoch"], row["images"], row["updates"]) for row in rows()] == [("0", "", "1")] * 29
+    assert {float(row["data_wait"]) for row in rows()[1:]} == {0.0}  # no loader is waited for
     assert {"stalled", "shared_machine"} >= {record()["findings"][0]["cause"]}
 
 

@@ -39,7 +39,8 @@ def test_ranks_record_their_waits_and_change_no_weight(tmp_path: Path) -> None:
     assert said.count("run completed") == 1
     assert "passes: 24" in said  # by the script's own hook beside that of Strobe
     assert {path.name for path in (tmp_path / "here").iterdir()} == {"steps.csv", "summary.json", "ranks"}
-    assert [path.name for path in (tmp_path / "here" / "ranks").iterdir()] == ["1.csv"]
+    left = {path.name for path in (tmp_path / "here" / "ranks").iterdir()}
+    assert left - {"1-lines.json"} == {"1.csv"}  # of a line that was seen often enough
     joined = read_summary(tmp_path / "here" / "summary.json")["ranks"]
     assert (joined["ranks"], joined["coverage"], joined["last_steps"]) == ([0, 1], 1.0, {"0": 23, "1": 23})
     first, second = (read_table(path).rows() for path in rank_files(tmp_path / "here").values())

@@ -182,7 +182,7 @@ class Training:
             self.aside, self.log.between = loop, False
 
     def _begin_epoch(self, loop: "Loop") -> None:
-        self._begin_step(epoch=True)
+        self._begin_step(epoch=loop is not self.turns)
         self.active = loop
         self.epoch += self.step > self.first_step  # or the one before had no step
         self.first_step, self.fetched_one = self.step, False
@@ -205,7 +205,7 @@ class Training:
                 self._end_step()
             elif self.validation or self.clock.updates:  # or it has shown that the loop trains
                 self._begin_step()
-            self.phases.change("data_wait")
+            self.phases.change("forward" if loop is self.turns else "data_wait")
         elif self.active is None:
             if self.aside is None:  # the script goes on with one that another had ended
                 self.begin(loop, sure=False)
