@@ -258,6 +258,10 @@ def test_a_photo_that_ffmpeg_cannot_decode_leaves_no_log_behind() -> None:
     assert not list(Path(tempfile.gettempdir()).glob(f"*.log.*.{os.getpid()}"))
 
 
+def imported_of(package: str) -> list[str]:
+    return [name for name in sys.modules if name.partition(".")[0] == package]
+
+
 @pytest.mark.parametrize(
     ("missing", "remedy"),
     [
@@ -267,11 +271,13 @@ def test_a_photo_that_ffmpeg_cannot_decode_leaves_no_log_behind() -> None:
     ids=["FFmpeg", "SPDL"],
 )
 def test_what_spdl_needs_is_said(missing: list[str], remedy: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "spdl"]:  # as in a new process
+    for name in imported_of("spdl"):  # as in a new process
         monkeypatch.delitem(sys.modules, name)
     for name in missing:
         monkeypatch.setitem(sys.modules, name, None)
     spdl._library.cache_clear()
     said = refusal(lambda: spdl.SpdlLoader(scale="device"))
+    for name in imported_of("spdl"):  # none of this half-loaded package stays beside the modules that come back
+        del sys.modules[name]
     assert said.startswith("loader=spdl needs")
     assert said.endswith(remedy)
