@@ -196,8 +196,7 @@ def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = N
             return step.compute + quick, step.compute + likely, step.compute + slow
         if step.cores is None:
             return _spread(max(quick, step.compute), max(slow, step.compute))
-        several = workers * step.ranks
-        return _shared(step, quick, slow, several, cpu if cpu is not None else several / new)
+        return _shared(step, quick, slow, cpu if cpu is not None else workers * step.ranks / new)
 
     return _speedup(step, lambda new, old: _floor(cases(new, old), step.busy), rate, step.loader or rate)
 
@@ -296,12 +295,8 @@ def _beside_loader(step: Step, compute: float) -> float:
     return max(compute, pace) + unexplained
 
 
-def _shared(step: Step, quick: float, slow: float, workers: int, cpu: float) -> Cases:
-    """Workers on the model's own cores, from a loader that takes ``quick`` to ``slow``, ``cpu`` of it computing.
-
-    An operation of torch's waits for the last of its threads: while one worker takes a core, the others' threads wait
-    as well. So workers take as much from each core as if they were spread over as many as there are of them.
-    """
+def _shared(step: Step, quick: float, slow: float, cpu: float) -> Cases:
+    """Workers on the model's own cores, from a loader that takes ``quick`` to ``slow``, ``cpu`` of it computing."""
     cores, alone = step.cores or 1.0, step.undisturbed
     idle = 0.0 if step.model_cpu is None else max(0.0, cores * alone - step.model_cpu)  # core-seconds
 
@@ -313,9 +308,9 @@ def _shared(step: Step, quick: float, slow: float, workers: int, cpu: float) -> 
     best = max(quick, alone + taken(cpu) / cores)
     worst = max(slow, alone + taken(cpu) / step.ranks)
     if not step.workers or step.loader_cpu is None or step.length <= alone:
-        on_cores = min(cores, max(step.ranks, workers))
-    else:  # as the run shows it
-        on_cores = min(cores, max(float(step.ranks), taken(step.loader_cpu) / (step.length - alone)))
+        return best, (best + min(worst, max(best, alone + slow))) / 2, worst
+    # As the run shows it.
+    on_cores = min(cores, max(float(step.ranks), taken(step.loader_cpu) / (step.length - alone)))
     return best, min(worst, max((quick + slow) / 2, alone + taken(cpu) / on_cores)), worst
 
 
