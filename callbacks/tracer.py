@@ -35,7 +35,11 @@ class Tracer:
         self.last_cycle: list[Step] = []  # the steps of the last trace, with one that failed
         self._cycle_steps: list[Step] = []
         self._profiler: Any = torch.profiler.profile(  # its attributes are meant to be read, not typed to be set
-            activities=self.activities, schedule=self._action, on_trace_ready=self._write, **self.options
+            activities=self.activities,
+            schedule=self._action,
+            on_trace_ready=self._write,
+            acc_events=True,  # nothing accumulates, see `_write`: else torch 2.11 warns that each cycle clears events
+            **self.options,
         )
         self._profiler.step_num = self.first
         self._profiler.start()
@@ -86,10 +90,16 @@ class Tracer:
         self._profiler.stop()
 
     def abandon(self) -> None:
-        """Stop without writing, whatever state an error left."""
+        """Stop without writing, whatever state an error left.
+
+        `stop` would begin the recording for which a warmup has prepared. Where an error came before it had, torch 2.11
+        crashes.
+        """
         with suppress(Exception):
             self._profiler.on_trace_ready = None
-            self._profiler.stop()
+            recorder = self._profiler.profiler
+            if recorder is not None and recorder.entered and recorder.kineto_results is None:
+                self._profiler.stop()
 
     @property
     def active(self) -> bool:
@@ -124,5 +134,5 @@ class Tracer:
                 self.operators.add(profiler.profiler, len(self._cycle_steps))
             self.cycle += 1
             self.last_cycle, self._cycle_steps = self._cycle_steps, []
-        # Frees the events, and spares the warning that the next cycle would clear them.
+        # Frees the events: the next cycle begins with none.
         profiler.profiler = None

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.profiler import ProfilerAction, record_function
 
 from strobe.callbacks.trace import TraceProfiler
-from strobe.callbacks.trace_writer import Budget, prune
+from strobe.callbacks.trace_writer import Budget, TraceWriter, prune
 from strobe.callbacks.tracefile import read_trace
 from support.fitting import SOME_VALIDATION, Model, Stream, fit
 from support.traces import TWO, in_steps, numbers, written
@@ -195,6 +195,25 @@ def test_a_profiler_that_fails_does_not_end_training(
     assert "The profiler failed and was switched off" in caplog.text
     assert not profiler.recording
     assert type(trainer.profiler).__name__ == "PassThroughProfiler"
+
+
+def test_no_recording_begins_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next cycle's warmup comes at once, and was not prepared for: torch 2.11 crashes if it is ended."""
+    begun, start = list[int](), torch.profiler.profile.start_trace
+
+    def refuse(*_: Any, **__: Any) -> None:
+        raise ValueError("the trace is not as expected")
+
+    def noted(self: torch.profiler.profile) -> None:
+        begun.append(self.step_num)
+        start(self)
+
+    monkeypatch.setattr(TraceWriter, "write", refuse)
+    monkeypatch.setattr(torch.profiler.profile, "start_trace", noted)
+    model = Model()
+    fit(TraceProfiler(tmp_path, wait=0, warmup=1, active=1, repeat=3, max_mb=100), model=model)
+    assert model.batches == 6
+    assert len(begun) == 1
 
 
 def test_a_cycle_that_the_device_cuts_short_is_partial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
