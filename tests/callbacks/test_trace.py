@@ -199,21 +199,23 @@ def test_a_profiler_that_fails_does_not_end_training(
 
 def test_no_recording_begins_after_a_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next cycle's warmup comes at once, and was not prepared for: torch 2.11 crashes if it is ended."""
-    begun, start = list[int](), torch.profiler.profile.start_trace
+    noted, start = list[str](), torch.profiler.profile.start_trace
 
     def refuse(*_: Any, **__: Any) -> None:
+        noted.append("failed")
         raise ValueError("the trace is not as expected")
 
-    def noted(self: torch.profiler.profile) -> None:
-        begun.append(self.step_num)
+    def begin(self: torch.profiler.profile) -> None:
+        noted.append("began")
         start(self)
 
     monkeypatch.setattr(TraceWriter, "write", refuse)
-    monkeypatch.setattr(torch.profiler.profile, "start_trace", noted)
+    monkeypatch.setattr(torch.profiler.profile, "start_trace", begin)
     model = Model()
     fit(TraceProfiler(tmp_path, wait=0, warmup=1, active=1, repeat=3, max_mb=100), model=model)
     assert model.batches == 6
-    assert len(begun) == 1
+    assert noted[0] == "began"
+    assert noted[-1] == "failed"
 
 
 def test_a_cycle_that_the_device_cuts_short_is_partial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
