@@ -247,14 +247,14 @@ def test_an_update_of_embeddings_is_mostly_of_rows_that_the_batch_does_not_have(
     assert "nn.Embedding(..., sparse=True)" in advice
 
 
-@pytest.mark.parametrize(("accelerator", "told"), [("cpu", True), ("cuda", False)])
-def test_a_fused_update_is_named_before_fewer_updates(accelerator: str, told: bool) -> None:
+@pytest.mark.parametrize("accelerator", ["cpu", "cuda"])
+def test_a_fused_update_is_named_before_fewer_updates(accelerator: str) -> None:
     record = example("optimizer", summary__ceilings__alternatives=[], summary__accelerator=accelerator)
     assert "fused" not in of("optimizer", record)[0].advice  # whether there is one is not known
     record.config["optimizer"] = {"unfused": "AdamW"}
     advice = of("optimizer", record)[0].advice
-    assert advice.startswith("Try its fused update") == told
-    assert ("AdamW(..., fused=True) (not measured). Or: Update once in" in advice) == told
+    assert advice.startswith("Try its fused update")
+    assert "AdamW(..., fused=True) (not measured). Or: Update once in" in advice
 
 
 def test_batches_of_validation_that_are_far_smaller_than_those_of_training_are_named() -> None:

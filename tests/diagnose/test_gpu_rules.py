@@ -268,3 +268,83 @@ def test_sixteen_bits_that_the_processor_emulates_are_left(used: str) -> None:
     finding = found("precision", emulated)
     assert finding.overrides == ("trainer.precision=32-true",)
     assert finding.title == "Single precision is faster on this processor"
+
+
+def own_loop(summary: dict[str, Any], config: dict[str, Any]) -> None:
+    """A script's own loop, in which nothing is measured beside training, and nothing tells when it copies."""
+    summary.update(script="train.py", ceilings=None)
+    summary["step_seconds"]["forward"] += summary["step_seconds"].pop("transfer")
+    summary["device_seconds"].pop("transfer")
+    config.clear()
+    config.update(loop=True, unasked=True)
+
+
+def seen_in(library: str, share: float) -> Change:
+    def change(summary: dict[str, Any], _: Any) -> None:
+        line = {"phase": "forward", "file": "train.py", "line": 9, "function": "step", "library": library}
+        summary["lines"] = [line | {"share": share, "python": share}]
+
+    return change
+
+
+def both(*changes: Change) -> Change:
+    return lambda summary, config: [change(summary, config) for change in changes]
+
+
+def test_a_loop_whose_model_is_unknown_launches_too_many_kernels() -> None:
+    finding = found("launch_bound", own_loop)
+    assert finding.overrides == ()
+    assert "torch.compile" in finding.advice
+    assert "larger batches" in finding.advice
+
+
+@pytest.mark.parametrize(("cause", "library"), [("library_call", "sklearn"), ("python_code", "")])
+def test_a_host_that_computes_itself_is_not_slow_at_launching(cause: str, library: str) -> None:
+    record = example("launch_bound")
+    for change in (own_loop, elsewhere("forward"), seen_in(library, 0.95)):
+        change(record.summary, record.config)
+    assert not of("launch_bound", record)
+    (finding,) = of(cause, record)
+    assert "forward" in finding.title
+    record.summary["trace_evidence"]["device_busy"] = 0.97  # it costs nothing while the GPU has work
+    assert not of(cause, record)
+
+
+def test_a_loops_copies_from_pageable_memory_are_those_of_its_trace() -> None:
+    finding = found("transfer", own_loop)
+    assert "pin_memory()" in finding.advice
+    assert "non_blocking" in finding.advice
+
+    def loading(summary: dict[str, Any], config: dict[str, Any]) -> None:
+        own_loop(summary, config)
+        config["engine"] = {"num_workers": 4, "pin_memory": False}
+
+    assert found("transfer", loading).overrides == ("engine.pin_memory=true",)
+
+    def pinned(summary: dict[str, Any], config: dict[str, Any]) -> None:
+        own_loop(summary, config)
+        for entry in summary["trace_evidence"]["copies"]:
+            entry["kind"] = entry["kind"].replace("pageable", "pinned")
+
+    assert not changed("transfer", pinned)
+
+
+def products(share: float, *gpu: int) -> Change:
+    def change(summary: dict[str, Any], config: dict[str, Any]) -> None:
+        own_loop(summary, config)
+        summary["trace_evidence"]["float32_product_share"] = share
+        summary["environment"]["gpu_capability"] = list(gpu)
+
+    return change
+
+
+def test_float32_products_without_tensor_cores_are_bounded_by_their_time() -> None:
+    finding = found("precision", products(0.8, 9, 0))
+    assert finding.overrides == ("matmul_precision=high",)
+    step, trace = facts("precision")
+    rest = step["total"] - 0.8 * trace["device_busy"] * trace["step_seconds"]
+    assert finding.predicted_speedup.low == 1
+    assert finding.predicted_speedup.high == pytest.approx(step["total"] / rest, rel=0.25)  # and its noise
+    assert not changed("precision", products(0.01, 9, 0))
+    assert not changed("precision", products(0.8, 7, 0))  # Volta has no TensorFloat-32
+    assert not changed("precision", products(0.8))

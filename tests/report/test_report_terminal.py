@@ -98,12 +98,14 @@ def test_a_model_of_ones_own_has_its_name(tmp_path: Path) -> None:
 def test_an_interrupted_run_shows_what_there_is(tmp_path: Path) -> None:
     device = {"total": 0.05, "idle": 0.01, "forward": 0.04}
     (tmp_path / "report.html").touch()
-    lines = shown(
-        plain() | {"status": "interrupted", "metrics": {}, "traces": [], "device_seconds": device}, tmp_path, 160
-    )
+    summary = plain() | {"status": "interrupted", "metrics": {}, "traces": [], "device_seconds": device}
+    lines = shown(summary | {"trace_evidence": None}, tmp_path, 160)
     assert "run interrupted" in lines[1]
     assert {line.split()[0] for line in lines[2:]} == {"what", "images/s", "step", "report"}
     assert value(lines, "step").endswith("; GPU idle 20%")
+    traced = summary["trace_evidence"]  # which also tells what a GPU idles between the kernels of a phase
+    busy = traced["device_busy"] * traced["step_seconds"]
+    assert value(shown(summary, tmp_path, 160), "step").endswith(f"; GPU idle {1 - busy / 0.05:.0%}")
     assert value(lines, "report") == str(tmp_path / "report.html")
 
 

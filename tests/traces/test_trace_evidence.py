@@ -71,7 +71,8 @@ def test_a_trace_without_steps_tells_nothing() -> None:
 
 def test_a_trace_of_a_cpu_has_no_figures_of_a_gpu() -> None:
     found = evidence(step(4, 100, 50), step(5, 150, 70), event("aten::item", "cpu_op", 110, 5))
-    absent = ("device_busy", "sync_seconds", "kernels_per_step", "kernel_seconds_median", "tensor_core_share")
+    shares = ("device_busy", "tensor_core_share", "float32_product_share")
+    absent = ("sync_seconds", "kernels_per_step", "kernel_seconds_median", *shares)
     known = {"steps": 2, "step_seconds": pytest.approx(60e-6), "syncs": [], "copies": [], "loader_workers": {}}
     assert found == known | dict.fromkeys(absent)
 
@@ -104,6 +105,7 @@ def test_work_counts_for_the_step_that_submits_it() -> None:
     assert found["kernels_per_step"] == 2
     assert found["kernel_seconds_median"] == pytest.approx(20e-6)
     assert found["tensor_core_share"] == pytest.approx(0.75)
+    assert found["float32_product_share"] == 0
     kinds = [(copy["kind"], round(1e6 * copy["seconds"], 3), copy["bytes"], copy["calls"]) for copy in found["copies"]]
     assert kinds == [("HtoD pinned", 20, 9, 1), ("HtoD pageable", 12, 96, 2), ("DtoD", 1, 0, 1)]
 
@@ -141,8 +143,8 @@ def test_waits_are_told_by_operator_and_phase() -> None:
     found = evidence(*synchronising())
     syncs = [(s["name"], s["phase"], round(1e6 * s["seconds"], 3), s["calls"]) for s in found["syncs"]]
     assert syncs == [
-        ("aten::item", "forward", 70, 1),
-        ("aten::index", "backward", 15, 0.5),
+        ("aten::item", "forward", 100, 1),  # with its own time: without the call, that would be saved too
+        ("aten::index", "backward", 50, 0.5),
         ("hipDeviceSynchronize", None, 5.5, 0.5),
     ]
     assert found["sync_seconds"] == pytest.approx(90.5e-6)
@@ -307,6 +309,7 @@ def test_real_traces_of_another_gpu_and_of_a_cpu() -> None:
     assert found["device_busy"] > 0.95
     assert found["syncs"] == []  # that of the profiler itself, which ends the recording, is none of the steps'
     assert found["tensor_core_share"] == 0  # Volta in full precision
+    assert 0.2 < found["float32_product_share"] < 0.3
     assert [copy["kind"] for copy in found["copies"]] == ["DtoD"]
     found = read_evidence([DATA / "traces" / "cpu_only.json.gz"])
     assert found is not None

@@ -1,9 +1,13 @@
-"""What looks at the training thread's stack tell of a step (the record's ``lines``), on a CPU."""
+"""What looks at the training thread's stack tell of a step (the record's ``lines``).
+
+The host of a GPU runs ahead of it: what the host does costs training no more than the time in which the GPU idles.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS, RECOMPUTING
+from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS, PHASES, RECOMPUTING
+from strobe.diagnose.predict import idle_of_device
 from strobe.records.run import Record, as_number
 
 CALLING = ("forward", "other")  # phases in which a library call may be a cause
@@ -35,7 +39,10 @@ def in_libraries(record: Record) -> dict[str, tuple[str, float]]:
         for one in looks(record, phase):
             if name := _library(one):
                 shares[phase, name] += as_number(one.get("share")) or 0.0
-    seconds = {key: min(1.0, share) * (record.number("step_seconds", key[0]) or 0.0) for key, share in shares.items()}
+    cost = _cost(record)
+    seconds = {
+        key: cost * min(1.0, share) * (record.number("step_seconds", key[0]) or 0.0) for key, share in shares.items()
+    }
     found: dict[str, tuple[str, float]] = {}
     for phase, name in sorted(seconds, key=lambda key: -seconds[key]):
         found.setdefault(name, (phase, seconds[phase, name]))
@@ -43,7 +50,12 @@ def in_libraries(record: Record) -> dict[str, tuple[str, float]]:
 
 
 def recomputed(record: Record) -> float:
-    """Seconds of a step's backward pass in which activations are computed again, so that they need not be kept."""
+    """Seconds of a step's backward pass in which activations are computed again, so that they need not be kept.
+
+    0 on a GPU, whose backward pass is in another thread.
+    """
+    if record.text("accelerator") != "cpu":
+        return 0.0
     again = (one for one in looks(record, "backward") if one.get("library") == RECOMPUTING)
     share = sum(as_number(one.get("share")) or 0.0 for one in again)
     return min(1.0, share) * (record.number("step_seconds", "backward") or 0.0)
@@ -72,14 +84,25 @@ def in_python(record: Record, phase: str) -> float:
     own = [one for one in looks(record, phase) if not _library(one)]
     share = min(1.0, sum(as_number(one.get("python")) or 0.0 for one in own))
     garbage = record.number("garbage_seconds") or 0.0
-    return max(0.0, share * (record.number("step_seconds", phase) or 0.0) - garbage)
+    return max(0.0, _cost(record) * share * (record.number("step_seconds", phase) or 0.0) - garbage)
 
 
 def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
-    """The lines of the user's own code in which a phase was seen; none on a GPU, whose host runs ahead."""
-    if record.text("accelerator") != "cpu":
-        return []
+    """The lines of the user's own code in which a phase was seen."""
     return [one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == phase]
+
+
+def _cost(record: Record) -> float:
+    """The share of what the host does, in libraries and in Python, that a device waits for: all of it on a CPU."""
+    if record.text("accelerator") == "cpu":
+        return 1.0
+    busy = sum(
+        (as_number(one.get("share" if _library(one) else "python")) or 0.0)
+        * (record.number("step_seconds", phase) or 0.0)
+        for phase in PHASES
+        for one in looks(record, phase)
+    )
+    return min(1.0, idle_of_device(record) / busy) if busy else 0.0
 
 
 def _library(line: Mapping[str, object]) -> str:

@@ -167,7 +167,7 @@ def step_of(record: Record) -> Step | None:
         compute=(length - wait) / images,
         per_step=min(seconds.get("callbacks", 0.0), length - wait) / images,
         between=between / images,
-        busy=max(0.0, min(_busy(record), length)) / images,
+        busy=max(0.0, min(_busy(record) or 0.0, length)) / images,
         noise=_noise(record),
         drift=record.number("ceilings", "drift") or 0.0,
         workers=max(0, record.count("num_workers") or 0),
@@ -373,13 +373,19 @@ def cpu_by_children(record: Record, images: float) -> float | None:
     return share * seconds * cores / count if share and seconds and cores and count else None
 
 
-def _busy(record: Record) -> float:
+def _busy(record: Record) -> float | None:
     """Seconds of a step in which a GPU works: from a trace, or else from events, which count starving as work."""
     share, seconds = (record.number("trace_evidence", name) for name in ("device_busy", "step_seconds"))
     if share is not None and seconds is not None:
         return share * seconds
-    device = record.mapping("device_seconds")
-    return (as_number(device.get("total")) or 0.0) - (as_number(device.get("idle")) or 0.0)
+    total, idle = (record.number("device_seconds", name) for name in ("total", "idle"))
+    return None if total is None else total - (idle or 0.0)
+
+
+def idle_of_device(record: Record) -> float:
+    """Seconds of a mean step in which its GPU has no work; 0 if unknown."""
+    total = record.number("step_seconds", "total") or 0.0
+    return 0.0 if (busy := _busy(record)) is None else max(0.0, total - busy)
 
 
 def _noise(record: Record) -> float:

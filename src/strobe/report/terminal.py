@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from strobe.diagnose.predict import idle_of_device
 from strobe.overrides import key_of
 from strobe.present.format import counted, duration, here, size
 from strobe.present.format import rate as whole
@@ -105,7 +106,6 @@ def _step(record: Record, seconds: dict[str, float]) -> str:
     shares = {name: value / total for name, value in seconds.items() if name != "total" and value}
     largest = sorted(shares.items(), key=lambda item: -item[1])
     parts = [f"{wording.phase_of(record, name)} {share:.0%}" for name, share in largest if share >= 0.005]
-    whole, idle = record.number("device_seconds", "total"), record.number("device_seconds", "idle")
-    told = f"GPU idle {idle / whole:.0%}" if whole and idle is not None else ""
+    told = f"GPU idle {idle_of_device(record) / total:.0%}" if record.number("device_seconds", "total") else ""
     mean = f"{duration(total)}, mean of {counted(record.count('steps', 'measured') or 0, 'step')}: {', '.join(parts)}"
     return "; ".join(filter(None, (mean, told)))

@@ -14,7 +14,7 @@ from strobe.callbacks.tracefile import TraceError
 from strobe.records.columns import ANNOTATION, COPY, KERNEL, LOADER, NONE, ON_DEVICE, OPERATOR, STEP, Floats, Ints
 from strobe.records.places import fault_of
 from strobe.traces.cover import Cover
-from strobe.traces.operators import groups, uses_tensor_cores
+from strobe.traces.operators import groups, multiplies_float32, uses_tensor_cores
 from strobe.traces.rank import RankTrace, Read, kind_of_copy, read_trace
 
 NEWEST = 3  # traces that are read of a run
@@ -58,8 +58,10 @@ def trace_evidence(*ranks: RankTrace) -> dict[str, Any] | None:
         - `device_busy`: the share of that in which the busiest GPU had a kernel, copy or memset in work. None without
           a GPU, as are the other figures of kernels.
         - `syncs`: in which operator's `name` (or that of the call, outside of all) and in which `phase` the host
-          waited for the GPU: `seconds` and `calls` a step, longest first. `sync_seconds`: a step, all of them.
-        - `kernels_per_step`, `kernel_seconds_median`, and `tensor_core_share` of the kernels' time.
+          waited for the GPU: `seconds`, with what else an `aten::` operator does, and `calls` a step, longest first.
+          `sync_seconds`: a step, only the waits.
+        - `kernels_per_step`, `kernel_seconds_median`, and of the kernels' time `tensor_core_share` and
+          `float32_product_share`: of products of float32 matrices that do not use these cores.
         - `copies`: `kind`, such as "HtoD pageable", and `seconds`, `bytes` and `calls` a step, longest first.
         - `loader_workers`: the share of the steps' time in which each had a training batch in work.
     """
@@ -71,7 +73,10 @@ def trace_evidence(*ranks: RankTrace) -> dict[str, Any] | None:
     busy = [max((one & windows).total for one in _devices(rank)) for rank, windows in gpus]
     work = [each for gpu in gpus for each in _given(*gpu)]
     kernels = np.concatenate([np.empty(0), *(lengths for kind, _, lengths, _ in work if kind == KERNEL)])
-    on_cores = [lengths.sum() for kind, name, lengths, _ in work if kind == KERNEL and uses_tensor_cores(name)]
+    on_cores, products = (
+        sum(lengths.sum() for kind, name, lengths, _ in work if kind == KERNEL and test(name))
+        for test in (uses_tensor_cores, multiplies_float32)
+    )
     waits = [(rank, windows, _waits(rank, windows)) for rank, windows in gpus]
     waiting = sum((rank.covered(calls) & windows).total for rank, windows, calls in waits)
     syncs = _added(row for rank, _, calls in waits for row in _callers(rank, calls))
@@ -90,7 +95,8 @@ def trace_evidence(*ranks: RankTrace) -> dict[str, Any] | None:
         "sync_seconds": waiting / steps / 1e6 if gpus else None,
         "kernels_per_step": len(kernels) / steps if gpus else None,
         "kernel_seconds_median": float(np.median(kernels)) / 1e6 if len(kernels) else None,
-        "tensor_core_share": float(sum(on_cores) / kernels.sum()) if kernels.any() else None,
+        "tensor_core_share": float(on_cores / kernels.sum()) if kernels.any() else None,
+        "float32_product_share": float(products / kernels.sum()) if kernels.any() else None,
         "copies": [
             {"kind": kind, "seconds": time / steps / 1e6, "bytes": size / steps, "calls": calls / steps}
             for kind, (time, size, calls) in copies
@@ -133,7 +139,7 @@ def _waits(rank: RankTrace, windows: Cover) -> Ints:
 
 
 def _callers(rank: RankTrace, calls: Ints) -> Iterator[Row]:
-    """The length of each call by its caller's name and the phase, the training thread's outermost annotation around it.
+    """The length of each call's caller by its name and the phase, the training thread's outermost annotation around it.
 
     The caller is the outermost of the `aten::` operators directly around the call, which is the one Python called:
     `aten::item` calls `aten::_local_scalar_dense`. Without one it is the innermost operator of another kind, and
@@ -155,7 +161,8 @@ def _callers(rank: RankTrace, calls: Ints) -> Iterator[Row]:
         caller = [*aten[-1:], *above[:1], call][0]
         inside = phase != NONE and at.start[call] < at.end[phase]
         key = texts[at.name[caller]], texts[at.name[phase]] if inside else None
-        yield key, (at.length[call], caller not in counted)
+        new = caller not in counted
+        yield key, (at.length[caller] * new if aten else at.length[call], new)
         counted.add(caller)
 
 

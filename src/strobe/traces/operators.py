@@ -18,6 +18,8 @@ _TENSOR_CORES = re.compile(
     r"[hs]884|[hsc]1688|i8816|16816|hmma|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv1x1|conv2d_c1_k1"
     r"|direct_group|xmma_(?!.*ffma)|tensorop|tensor_op|imma|wmma|gmma|i16832|nvjet"
 )
+# Of cuBLAS and CUTLASS, for float32: without tensor cores.
+_FLOAT32_PRODUCT = re.compile(r"sgemm|xmma_gemm_f32.*ffma|simt_s|gemmSN_\w+_kernel<float")
 
 
 @dataclass
@@ -111,6 +113,12 @@ def starters(rank: RankTrace) -> Ints:
 def uses_tensor_cores(kernel: str) -> bool:
     """Whether a kernel's name is one of those that compute on tensor cores."""
     return _TENSOR_CORES.search(kernel) is not None
+
+
+@cache
+def multiplies_float32(kernel: str) -> bool:
+    """Whether a kernel's name is one of those that multiply matrices of float32, and not on tensor cores."""
+    return _FLOAT32_PRODUCT.search(kernel) is not None and not uses_tensor_cores(kernel)
 
 
 def _again(rank: RankTrace) -> Mask:

@@ -127,7 +127,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
             f"Update once in {now * factor} batches. This changes training like a batch {factor} times as large"
             + _scaling(record)
         )
-    if not fused and (name := record.setting("optimizer.unfused")) and record.text("accelerator") == "cpu":
+    if not fused and (name := record.setting("optimizer.unfused")):
         advice = f"Try its fused update, which computes the same: {name}(..., fused=True) (not measured). Or: {advice}"
     if (rows := record.number("embedded") or 0.0) >= MOST_ROWS:
         advice = (

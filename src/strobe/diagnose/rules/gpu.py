@@ -3,9 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+from strobe.diagnose.attribution import COMPUTING, garbage_seconds
+from strobe.diagnose.foreign import is_foreign
+from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import faster_precision, preparing
+from strobe.diagnose.symptoms import BFLOAT16, faster_precision, preparing
 from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Figure, Record, as_number
 
@@ -58,6 +61,7 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
         known + " torch.cuda.set_sync_debug_mode('warn') names the line." * (record.text("accelerator") != "xpu"),
         (),
         predicted,
+        subject=str(worst.get("phase") or "other"),
     )
 
 
@@ -71,7 +75,10 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
         return None
     names = ("prepare", "forward", "backward", "optimizer")
     phases = sum(record.number("step_seconds", name) or 0.0 for name in names)
-    computing = phases - (as_number(trace.get("sync_seconds")) or 0.0)
+    # What else the host does there launches nothing.
+    beside = sum(seconds for _, seconds in in_libraries(record).values()) + garbage_seconds(record)
+    beside += sum(in_python(record, name) for name in COMPUTING)
+    computing = max(0.0, phases - (as_number(trace.get("sync_seconds")) or 0.0) - beside)
     starving = computing - step.busy * step.images
     is_idle = step.busy < MOSTLY_IDLE * step.length and starving > max(NOTABLE * step.seconds, step.wait * step.images)
     if not is_idle or kernel >= computing / kernels:
@@ -84,19 +91,23 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     overrides: tuple[str, ...] = best.overrides if best else ()
     if predicted is None or predicted.median < WORTH:
         tried = any("model.compile" in entry.changes for _, entry in measured)
-        if tried or record.setting("model.compile") is not False:
+        known = record.setting("model.compile")
+        if tried or known is True or (known is None and not is_foreign(record)):
             return None
-        overrides, predicted = ("model.compile=true",), _between(step, step, likely=starving / 2, most=starving)
-    compiled = "model.compile=true" in overrides
+        overrides = () if known is None else ("model.compile=true",)
+        predicted = _between(step, step, likely=starving / 2, most=starving)
+    advice = "Use larger batches, so that each kernel does more."
+    if "model.compile=true" in overrides:
+        advice = "Compile the model, which fuses kernels; the first step then takes longer."
+    elif not overrides:  # of a script's own loop, whose model is not known
+        advice = f"{advice} Or torch.compile the model, which fuses kernels; the first step then takes longer."
     return Finding(
         "launch_bound",
         f"The GPU is busy for only {percent(step.busy / step.length)} of each step: its kernels are too short",
         f"A step launches {kernels:,.0f} kernels of {duration(kernel)} each (median). Launching one takes the host "
         f"{duration(computing / kernels)}, so the GPU waits for {duration(starving)} of each {duration(step.seconds)} "
         "step.",
-        "Compile the model, which fuses kernels; the first step then takes longer."
-        if compiled
-        else "Use larger batches, so that each kernel does more.",
+        advice,
         overrides,
         predicted,
     )
@@ -104,32 +115,41 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
 
 def transfer(record: Record, step: Step) -> Finding | None:
     """Copying batches to the GPU takes a notable share of the step, and they could be pinned or smaller."""
-    host = record.number("step_seconds", "transfer") or 0.0
-    longest = max(host, record.number("device_seconds", "transfer") or 0.0)
     if not _on_gpu(record):
         return _preparing(record, step)
-    if longest < NOTABLE * step.seconds:
-        return None
     copies = [
         copy
         for copy in _dicts(record.mapping("trace_evidence").get("copies"))
         if str(copy.get("kind")).startswith("HtoD")
     ]
-    copying = sum(_seconds(copy) for copy in copies) or longest
     pageable = sum(_seconds(copy) for copy in copies if str(copy.get("kind")).endswith("pageable"))
+    host, own = record.number("step_seconds", "transfer") or 0.0, record.setting("loop") is not None
+    if own:  # which copies in any phase; from pageable memory the host waits
+        host = max(host, pageable)
+    longest = max(host, record.number("device_seconds", "transfer") or 0.0)
+    if longest < NOTABLE * step.seconds:
+        return None
+    copying = sum(_seconds(copy) for copy in copies) or longest
     overrides, advice = [], []
     spared, fewer = 0.0, 0.0  # shares of the host's time, and of the bytes
     pinned = record.setting("engine.pin_memory")
     if record.has("engine.pin_memory") and pinned is not True and (pinned is False or pageable > copying / 2):
         overrides.append("engine.pin_memory=true")
         advice.append("Pin batches, so that the GPU copies them while the host goes on.")
+        advice += ["Then copy with .to(device, non_blocking=True)."] * own
+        spared = 1.0
+    elif own and pageable > copying / 2:
+        advice.append(
+            "Copy tensors that are pinned (tensor.pin_memory(), once) with .to(device, non_blocking=True), and numbers "
+            "as small as they are stored: pixels as uint8, made float on the GPU."
+        )
         spared = 1.0
     share = INTEGER_SHARE.get(str(record.setting("data.form")))
     if record.setting("loader.scale", "device") != "device" and share is not None:
         overrides.append("loader.scale=device")
         advice.append(f"Copy pixels as they are stored ({percent(share)} of the bytes), and scale them on the GPU.")
         spared, fewer = max(spared, 1 - share), 1 - share
-    if not overrides:
+    if not advice:
         return None
 
     def sparing(part: float) -> Step:
@@ -173,11 +193,11 @@ def precision(record: Record, step: Step) -> Finding | None:
     wanted = faster_precision(record)
     on_gpu = _on_gpu(record)
     if wanted is None or (not on_gpu and record.text("accelerator") != "cpu"):
-        return _slow_numbers(record, step)
+        return _slow_numbers(record, step) or _idle_tensor_cores(record, step)
     entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
     predicted = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
-        return _slow_numbers(record, step)
+        return _slow_numbers(record, step) or _idle_tensor_cores(record, step)
     share = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
     idle = f" Tensor cores were used for {percent(share)} of the kernels' time." if share is not None else ""
     now, quicker = pace(step.model.median) if step.model else "less", "Single" if wanted == "32-true" else "Mixed"
@@ -189,6 +209,34 @@ def precision(record: Record, step: Step) -> Finding | None:
         entry.overrides,
         predicted,
     )
+
+
+def _idle_tensor_cores(record: Record, step: Step) -> Finding | None:
+    """Products of float32 matrices, which TensorFloat-32 computes on tensor cores, take much of the GPU's time.
+
+    How much faster they get depends on the GPU: at most they take no time.
+    """
+    capability, seconds = record.items("environment", "gpu_capability"), _products(record, step)
+    measured = any("matmul_precision" in entry.changes for entry in record.alternatives("model"))
+    able = (as_number(capability[0]) or 0 if capability else 0) >= BFLOAT16
+    if measured or not able or seconds < NOTABLE * step.seconds:
+        return None
+    return Finding(
+        "precision",
+        f"Products of float32 matrices take {percent(min(1.0, seconds / step.seconds))} of each step, without the "
+        "tensor cores",
+        f"The GPU computes {duration(seconds)} of each {duration(step.seconds)} step in kernels for float32, whose "
+        "products this GPU can compute on its tensor cores in TensorFloat-32, with 10 bits of each number's fraction.",
+        "Allow TensorFloat-32, or train in mixed precision (bfloat16), which is faster still; compare the accuracy.",
+        ("matmul_precision=high",),
+        up_to(without(replace(step, busy=max(0.0, step.busy - seconds / step.images)), compute=seconds)),
+    )
+
+
+def _products(record: Record, step: Step) -> float:
+    """Seconds of a step in which its GPU multiplies float32 matrices without tensor cores."""
+    share = as_number(record.mapping("trace_evidence").get("float32_product_share")) or 0.0
+    return share * step.busy * step.images
 
 
 def _slow_numbers(record: Record, step: Step) -> Finding | None:

@@ -63,7 +63,8 @@ def _largest(record: Record, scaling: str) -> str:
     if largest is None or not total or (largest in PREPARING and scaling):
         return ""
     share = percent(seconds[largest] / total)
-    return f" The largest part of a step is {_PHASES[largest]}, {share}: profiler=trace shows its operators."
+    shows = "its trace shows the" if record.items("traces") else "profiler=trace shows its"
+    return f" The largest part of a step is {_PHASES[largest]}, {share}: {shows} operators."
 
 
 def _scaling(record: Record, step: Step) -> str:
