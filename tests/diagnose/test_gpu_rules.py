@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from strobe.diagnose.promise import bound
+from strobe.diagnose.rank import diagnose
 from strobe.diagnose.rules import Finding
 from support.recorded import example, of
 
@@ -287,8 +289,13 @@ def seen_in(library: str, share: float) -> Change:
     return change
 
 
-def both(*changes: Change) -> Change:
-    return lambda summary, config: [change(summary, config) for change in changes]
+@pytest.mark.parametrize("cause", ["synchronisation", "launch_bound", "transfer"])
+def test_what_an_example_shows_comes_first_in_a_loop_too(cause: str) -> None:
+    record = example(cause)
+    own_loop(record.summary, record.config)
+    first = diagnose(record)[0]
+    assert first.cause == cause
+    assert bound(first.as_dict())
 
 
 def test_a_loop_whose_model_is_unknown_launches_too_many_kernels() -> None:

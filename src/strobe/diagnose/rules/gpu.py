@@ -89,6 +89,7 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     ]
     predicted, best = max(measured, key=lambda pair: pair[0].median, default=(None, None))
     overrides: tuple[str, ...] = best.overrides if best else ()
+    lost: float | None = None
     if predicted is None or predicted.median < WORTH:
         tried = any("model.compile" in entry.changes for _, entry in measured)
         known = record.setting("model.compile")
@@ -96,6 +97,9 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
             return None
         overrides = () if known is None else ("model.compile=true",)
         predicted = _between(step, step, likely=starving / 2, most=starving)
+        if is_foreign(record):  # of which nothing is measured
+            most = without(step, compute=starving)
+            predicted, lost = up_to(most), 1 - 1 / most.median
     advice = "Use larger batches, so that each kernel does more."
     if "model.compile=true" in overrides:
         advice = "Compile the model, which fuses kernels; the first step then takes longer."
@@ -110,6 +114,7 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
         advice,
         overrides,
         predicted,
+        lost=lost,
     )
 
 
