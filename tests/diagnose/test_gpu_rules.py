@@ -322,6 +322,19 @@ def test_a_loops_copies_from_pageable_memory_are_those_of_its_trace() -> None:
     assert "pin_memory()" in finding.advice
     assert "non_blocking" in finding.advice
 
+    def waiting(summary: dict[str, Any], config: dict[str, Any]) -> None:
+        own_loop(summary, config)
+        trace = summary["trace_evidence"]
+        trace["syncs"] = [
+            {"name": "aten::to", "phase": "forward", "seconds": trace["copies"][0]["seconds"], "calls": 2}
+        ]
+        trace["device_busy"] = 0.5
+
+    assert found("transfer", waiting)
+    record = example("transfer")
+    waiting(record.summary, record.config)
+    assert not of("synchronisation", record)  # the wait for that copy
+
     def loading(summary: dict[str, Any], config: dict[str, Any]) -> None:
         own_loop(summary, config)
         config["engine"] = {"num_workers": 4, "pin_memory": False}

@@ -37,6 +37,10 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
     # With several ranks Lightning itself asks in each batch, outside of all phases, whether one got SIGTERM.
     own = {None} if (record.count("world_size") or 1) > 1 else set[str | None]()
     syncs = [sync for sync in _dicts(trace.get("syncs")) if sync.get("phase") not in _OTHERS | own]
+    if record.setting("loop") is not None:  # whose copies from pageable memory are another cause, in whatever phase
+        copied = next((sync for sync in syncs if _ALIKE.get(name := str(sync.get("name")), name) == "aten::to"), {})
+        rest = {"seconds": max(0.0, _seconds(copied) - _to_gpu(record)[1])}
+        syncs = [sync | rest if sync is copied else sync for sync in syncs]
     stall = sum(_seconds(sync) for sync in syncs)
     if not _on_gpu(record) or not trace or stall < NOTABLE * step.seconds:
         return None
@@ -122,19 +126,15 @@ def transfer(record: Record, step: Step) -> Finding | None:
     """Copying batches to the GPU takes a notable share of the step, and they could be pinned or smaller."""
     if not _on_gpu(record):
         return _preparing(record, step)
-    copies = [
-        copy
-        for copy in _dicts(record.mapping("trace_evidence").get("copies"))
-        if str(copy.get("kind")).startswith("HtoD")
-    ]
-    pageable = sum(_seconds(copy) for copy in copies if str(copy.get("kind")).endswith("pageable"))
+    copying, pageable = _to_gpu(record)
+    traced = copying > 0
     host, own = record.number("step_seconds", "transfer") or 0.0, record.setting("loop") is not None
     if own:  # which copies in any phase; from pageable memory the host waits
         host = max(host, pageable)
     longest = max(host, record.number("device_seconds", "transfer") or 0.0)
     if longest < NOTABLE * step.seconds:
         return None
-    copying = sum(_seconds(copy) for copy in copies) or longest
+    copying = copying or longest
     overrides, advice = [], []
     spared, fewer = 0.0, 0.0  # shares of the host's time, and of the bytes
     pinned = record.setting("engine.pin_memory")
@@ -164,7 +164,7 @@ def transfer(record: Record, step: Step) -> Finding | None:
     likely = spared * (host if host >= copying / 2 else (host + longest) / 2)
     size = record.number("ceilings", "batch_bytes")
     batch = f"a batch of {size / 1e6:,.1f} MB" if size else "a batch"
-    rate = f", {size / copying / 1e9:.1f} GB/s" if size and copies else ""
+    rate = f", {size / copying / 1e9:.1f} GB/s" if size and traced else ""
     return Finding(
         "transfer",
         f"Copying batches to the GPU takes {percent(min(1.0, longest / step.seconds))} of each step",
@@ -277,6 +277,15 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
         overrides,
         Figure(most.median, 1.0, most.high),
     )
+
+
+def _to_gpu(record: Record) -> tuple[float, float]:
+    """Seconds of a traced step in which batches are copied to the GPU, and of those from pageable memory."""
+    copies = [
+        (str(copy.get("kind")), _seconds(copy)) for copy in _dicts(record.mapping("trace_evidence").get("copies"))
+    ]
+    copies = [(kind, seconds) for kind, seconds in copies if kind.startswith("HtoD")]
+    return sum(seconds for _, seconds in copies), sum(s for kind, s in copies if kind.endswith("pageable"))
 
 
 def _on_gpu(record: Record) -> bool:
