@@ -185,6 +185,16 @@ def test_a_call_outside_operators_is_named_too() -> None:
     assert found("synchronisation", evidence(syncs=bare)).title.startswith("cudaDeviceSynchronize waits")
 
 
+def test_a_cache_that_is_emptied_in_each_step_is_told() -> None:
+    freed = [
+        {"name": "cudaFree", "phase": None, "seconds": 0.02},
+        {"name": "cudaMalloc", "phase": None, "seconds": 0.01},
+    ]
+    finding = found("synchronisation", evidence(syncs=freed))
+    assert finding.title.startswith("cudaFree waits")
+    assert "empty_cache" in finding.advice
+
+
 def test_launch_bound_takes_the_best_measured_remedy() -> None:
     finding = found("launch_bound")
     assert finding.overrides == ("data.batch_size=1024",)

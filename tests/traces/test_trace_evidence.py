@@ -150,6 +150,27 @@ def test_waits_are_told_by_operator_and_phase() -> None:
     assert found["sync_seconds"] == pytest.approx(90.5e-6)
 
 
+def test_calls_for_memory_are_told_by_themselves_whatever_operator_needs_it() -> None:
+    """As after `torch.cuda.empty_cache()`: it waits for the device, and each size is then asked for anew."""
+    found = evidence(
+        step(1, 1000, 900),
+        call("cudaFree", 1010, 50),
+        call("cudaFree", 1070, 30),
+        event("forward", "user_annotation", 1100, 300),
+        event("aten::linear", "cpu_op", 1110, 100),
+        event("aten::empty", "cpu_op", 1120, 40),
+        call("cudaMalloc", 1125, 30),
+        event("aten::relu", "cpu_op", 1300, 50),
+        call("cudaMalloc", 1310, 10),
+        *launched(ELEMENTWISE, "kernel", 1360, 10, call("cudaLaunchKernel", 1340, 5)),
+    )
+    assert [(sync["name"], sync["phase"], sync["calls"]) for sync in found["syncs"]] == [
+        ("cudaFree", None, 2),
+        ("cudaMalloc", "forward", 2),
+    ]
+    assert [round(1e6 * sync["seconds"]) for sync in found["syncs"]] == [80, 40]
+
+
 def test_a_trace_tells_the_same_when_it_was_normalised() -> None:
     events = synchronising()
     for number, each in enumerate(events):

@@ -15,7 +15,7 @@ from strobe.records.columns import ANNOTATION, COPY, KERNEL, LOADER, NONE, ON_DE
 from strobe.records.places import fault_of
 from strobe.traces.cover import Cover
 from strobe.traces.operators import groups, multiplies_float32, uses_tensor_cores
-from strobe.traces.rank import RankTrace, Read, kind_of_copy, read_trace
+from strobe.traces.rank import ALLOCATES, RankTrace, Read, kind_of_copy, read_trace
 
 NEWEST = 3  # traces that are read of a run
 MOST_BYTES = 100_000_000  # of their text: some seconds
@@ -143,7 +143,8 @@ def _callers(rank: RankTrace, calls: Ints) -> Iterator[Row]:
 
     The caller is the outermost of the `aten::` operators directly around the call, which is the one Python called:
     `aten::item` calls `aten::_local_scalar_dense`. Without one it is the innermost operator of another kind, and
-    without any operator the call itself. A copy and the wait for it count as one call of their caller.
+    without any operator the call itself, as a call for memory always is: any operator may need some. A copy and the
+    wait for it count as one call of their caller.
     """
     at, texts, (parent, _) = rank.columns, rank.columns.names.texts, rank.nest
     phases = np.flatnonzero((at.kind == ANNOTATION) & (at.track == rank.main))
@@ -153,8 +154,8 @@ def _callers(rank: RankTrace, calls: Ints) -> Iterator[Row]:
     latest = np.append(phases, NONE)[np.searchsorted(at.start[phases], at.start[calls], "right") - 1]
     counted: set[int] = set()
     for call, phase in zip(calls.tolist(), latest.tolist(), strict=True):
-        above, place = list[int](), call
-        while (place := int(parent[place])) >= 0:
+        above, place = list[int](), call if not ALLOCATES.fullmatch(texts[at.name[call]]) else NONE
+        while place != NONE and (place := int(parent[place])) >= 0:
             if at.kind[place] == OPERATOR:
                 above.append(place)
         aten = list(takewhile(lambda place: texts[at.name[place]].startswith("aten::"), above))

@@ -42,8 +42,11 @@ PHASES: Mapping[str, re.Pattern[str]] = {
 }
 IDLE = ("data", "synchronisation", "launch", "queued", "unknown")
 BLOCKING = "DtoH pageable"  # such a copy waits for the GPU, though its call is named asynchronous
+# Calls of the driver for memory, which torch keeps for itself: seldom, unless its cache is emptied or does not fit.
+ALLOCATES = re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|FreeHost|HostFree|MallocHost)")
 WAITS = re.compile(
-    r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(2D|3D|WithStream)?"
+    r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(2D|3D|WithStream)?|"
+    + ALLOCATES.pattern
 )
 _COPY = re.compile(r"Memcpy (\w+)(?: \((\w+) -> (\w+)\))?")
 _RESOLUTION = 1e-3  # microseconds: torch writes times to the nanosecond

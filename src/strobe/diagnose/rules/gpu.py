@@ -11,6 +11,7 @@ from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import BFLOAT16, faster_precision, preparing
 from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Figure, Record, as_number
+from strobe.traces.rank import ALLOCATES
 
 MOSTLY_IDLE = 0.6  # a GPU busy for less of the step waits for the host
 INTEGER_SHARE = {"array": 1 / 4, "photos": 1 / 4, "tiles": 1 / 2}  # of float32's bytes: such data are uint8, uint16
@@ -21,12 +22,17 @@ _ADVICE = {
     "aten::is_nonzero": "Replace the condition on a tensor's value with torch.where, or check it every N steps only.",
     "aten::to": "Make the tensor on the GPU, or copy it with non_blocking=True from or to pinned memory.",
     "aten::nonzero": "Replace the selection, whose size depends on values, by torch.where or a product with the mask.",
+    "cudaMalloc": "Leave out torch.cuda.empty_cache(): torch uses its memory again. Where sizes vary and the GPU is "
+    "full, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use smaller batches.",
+    "cudaHostAlloc": "Pin memory once, before training, or in the loader: DataLoader(..., pin_memory=True).",
 }
 _ALIKE = {
     "aten::_local_scalar_dense": "aten::item",
     "aten::equal": "aten::is_nonzero",
     "aten::copy_": "aten::to",
     "aten::_to_copy": "aten::to",
+    **dict.fromkeys(("cudaFree", "hipMalloc", "hipFree"), "cudaMalloc"),
+    **dict.fromkeys(("cudaFreeHost", "cudaMallocHost", "hipHostMalloc", "hipHostFree"), "cudaHostAlloc"),
     **dict.fromkeys(("aten::index", "aten::masked_select", "aten::repeat_interleave"), "aten::nonzero"),
 }
 
@@ -56,13 +62,15 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
     calls = as_number(worst.get("calls")) or 1
     others = f" (all such calls: {duration(stall)})" if len(syncs) > 1 else ""
     known = _ADVICE.get(_ALIKE.get(name, name), "Move the call out of the step, or make it every N steps only.")
+    if record.text("accelerator") != "xpu" and not ALLOCATES.fullmatch(name):
+        known += " torch.cuda.set_sync_debug_mode('warn') names the line."
     return Finding(
         "synchronisation",
         f"{name}{during} waits for the GPU for {duration(_seconds(worst))} of each step",
         f"In the trace, {name}{during} waits {duration(_seconds(worst))} per step in {calls:.3g} calls{others}. Such "
         f"waits are {share} of each {duration(step.seconds)} step; the GPU is busy for "
         f"{duration(step.busy * step.images)} of it.",
-        known + " torch.cuda.set_sync_debug_mode('warn') names the line." * (record.text("accelerator") != "xpu"),
+        known,
         (),
         predicted,
         subject=str(worst.get("phase") or "other"),
