@@ -1,14 +1,15 @@
-"""The size of a batch, however it is nested."""
+"""The size of a batch, however it is nested, and how much of it is for nothing."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from itertools import islice
 from typing import Any
 
-from torch import Tensor, strided
+from torch import Tensor, long, strided
 
 MOST = 1024  # parts of a batch that are looked at, so that a step pays for no long list
 LARGEST = 1_000_000  # elements of a tensor whose padding is looked for, in a fraction of a millisecond
+IGNORED = -100  # the label that cross_entropy leaves out, unless it is asked for another one
 SEVERAL = 32  # items, by which a list of images is known, and from which on the ends tell a list of numbers
 
 _PLAIN = (int, float, str, bytes)
@@ -62,6 +63,14 @@ def padding_of(batch: Any) -> float | None:
         return None
     differ = (largest != largest.flatten()[-1]).transpose(0, 1).flatten(1).any(1).nonzero()
     return 1 - (int(differ[-1]) + 1 if len(differ) else 0) / largest.shape[1]
+
+
+def ignored_of(batch: Any) -> float | None:
+    """The share of a batch's labels that ``cross_entropy`` leaves out, of sequences on a CPU; None without any."""
+    tensors = (part for part in _walk(batch, iter(range(MOST))) if isinstance(part, Tensor))
+    labels = (one for one in tensors if one.dtype == long and one.ndim > 1 and one.layout is strided)
+    small = (one for one in labels if one.device.type == "cpu" and not one.is_nested and one.numel() <= LARGEST)
+    return max((float((one == IGNORED).float().mean()) for one in small if (one == IGNORED).any()), default=None)
 
 
 def _walk(batch: Any, budget: Iterator[int]) -> Iterator[Any]:

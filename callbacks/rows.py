@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .batches import padding_of
+from .batches import ignored_of, padding_of
 from .clock import Clock, Lap, by_phase
 from .columns import (
     AFTER,
@@ -202,7 +202,7 @@ class StepLog:
         self.between = False  # whether the latest epoch has ended, and no other begun
         self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
         self.gradients = gradients  # of the first steps
-        self._padded: list[float | None] = []
+        self._padded: list[tuple[float | None, float | None]] = []
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
         self._graphs = compiled_graphs()
@@ -223,17 +223,19 @@ class StepLog:
         return lap
 
     def look_into(self, batch: Any) -> None:
-        """Look for padding, in the first batches."""
+        """Look for padding and for labels that no loss counts, in the first batches."""
         if len(self._padded) < BATCHES:
-            self._padded.append(padding_of(batch))
+            self._padded.append((padding_of(batch), ignored_of(batch)))
 
     def meanwhile(self) -> dict[str, Any]:
         """Keys of ``summary.json``: lines, operations, and what of batches and of backward passes was for nothing."""
-        known = [share for share in self._padded if share is not None]
-        padding = sum(known) / len(known) if known else None
+        padding, ignored = (
+            sum(known) / len(known) if (known := [share for share in shares if share is not None]) else None
+            for shares in (zip(*self._padded, strict=True) if self._padded else ((), ()))
+        )
         unused = self.gradients.unused() if self.gradients else None
         told = {"lines": self.threads.lines(), "operations": self.threads.operations(), "padding": padding}
-        return told | {"unused_backward": unused}
+        return told | {"unused_backward": unused, "ignored_labels": ignored}
 
     @property
     def has_steps(self) -> bool:

@@ -1,11 +1,11 @@
-"""How much of a batch is padding that none of its samples needs."""
+"""How much of a batch is padding that none of its samples needs, and how many labels no loss counts."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from strobe.callbacks.batches import padding_of
+from strobe.callbacks.batches import ignored_of, padding_of
 
 TOKENS = torch.tensor([[5, 7, 0, 0, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0, 0, 0]])
 VECTORS = torch.cat([torch.rand(4, 15, 6) + 1, torch.zeros(4, 5, 6)], dim=1)
@@ -31,3 +31,21 @@ VECTORS = torch.cat([torch.rand(4, 15, 6) + 1, torch.zeros(4, 5, 6)], dim=1)
 )
 def test_padding_is_what_ends_all_sequences_of_a_batch(batch: Any, share: float | None) -> None:
     assert padding_of(batch) == share
+
+
+MASKED = torch.tensor([[-100, 7, -100, -100], [-100, -100, -100, 9]])
+
+
+@pytest.mark.parametrize(
+    ("batch", "share"),
+    [
+        ((TOKENS, MASKED), 0.75),
+        ({"input_ids": TOKENS, "labels": MASKED.abs()}, None),
+        ((TOKENS, MASKED.float()), None),
+        ((TOKENS, torch.tensor([-100, 1])), None),  # of whole samples
+        ((TOKENS, MASKED.to_sparse()), None),
+        ("text", None),
+    ],
+)
+def test_labels_that_no_loss_counts_are_those_of_cross_entropy(batch: Any, share: float | None) -> None:
+    assert ignored_of(batch) == share

@@ -113,6 +113,14 @@ def test_nothing_is_only_called_fine_near_a_ceiling(efficiency: float | None, ti
     assert told in finding.evidence
 
 
+@pytest.mark.parametrize(("share", "told"), [(0.85, True), (0.2, False), (None, False)])
+def test_labels_that_the_loss_leaves_out_are_told_where_no_cause_is_found(share: float | None, told: bool) -> None:
+    record = example("nothing", summary__efficiency=None)
+    record.summary["ignored_labels"] = share
+    (finding,) = diagnose(record)
+    assert ("85% of the labels are -100" in finding.evidence) == told
+
+
 def test_scaling_on_a_cpu_is_named_where_it_takes_much() -> None:
     slow = example("nothing")
     slow.summary["step_seconds"] |= {"transfer": 0.02, "forward": 0.0045}

@@ -171,3 +171,15 @@ def test_where_a_workers_pace_is_not_known_all_of_an_epochs_first_wait_may_be_fo
     share = starts["count"] / record.summary["steps"]["measured"]
     assert before < after <= share * starts["data_wait"]
     assert causes(record)[0] == "workers_restart"
+
+
+@pytest.mark.parametrize("wait", [0.0005, 0.02])
+def test_cheaper_samples_also_come_sooner(wait: float) -> None:
+    """Whether or not an epoch's first step waits: how fast workers load now is no limit."""
+    record = example("workers_hurt", summary__num_workers=2, summary__ceilings=None)
+    total = record.summary["step_seconds"]["total"]
+    record.summary["step_seconds"]["data_wait"] = wait * total / 0.1
+    record.summary["machine"] = BESIDE | {"others": 0.0, "own": 0.65, "children": 0.35, "idle": 0.0, "delayed": 0.3}
+    (finding,) = of("workers_hurt", record)
+    assert finding.predicted_speedup.median**2 == pytest.approx(1 / (1 - 0.3))
+    assert "Make samples cheaper" in finding.advice
