@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +72,16 @@ def test_rules_find_their_evidence_in_the_trace(tmp_path: Path) -> None:
     assert "loader" in causes
     assert places(rank)["synchronisation"] == (520, 610)
     assert [slow.length for slow in slowest(rank)] == [STEP] * 3
+
+
+@pytest.mark.parametrize(("major", "found"), [(8, True), (7, False), (None, False), ("8", False)])
+def test_float32_products_are_told_by_the_gpu_that_a_trace_names(tmp_path: Path, major: Any, found: bool) -> None:
+    trace = json.loads(made(tmp_path / "made.json", steps=8).read_text().replace('"gemm"', '"ampere_sgemm_128x64_tn"'))
+    trace["deviceProperties"] = [{"id": 1, "computeMajor": 9}, {"id": 0, "computeMajor": major, "computeMinor": 0}]
+    path = tmp_path / "products.json"
+    path.write_text(json.dumps(trace))
+    (rank,) = read_ranks([path])
+    assert ("precision" in [one["cause"] for one in traced_record(rank).items("findings")]) == found
 
 
 def test_a_cut_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

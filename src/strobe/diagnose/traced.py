@@ -23,6 +23,7 @@ def traced_record(rank: RankTrace) -> Record:
         "batch_size": 1,  # is not known: rates are steps a second
         "world_size": 1,
         "accelerator": "cpu" if rank.device is None else "cuda",
+        "environment": {"gpu_capability": _capability(rank)},
         "steps": {"measured": len(rank.lengths)},
         "overall_images_per_second": 1 / seconds if seconds else None,
         "step_seconds": {name: float(values.mean()) / 1e6 for name, values in rank.phases.items()} | {"total": seconds},
@@ -30,6 +31,15 @@ def traced_record(rank: RankTrace) -> Record:
     }
     found = diagnose(Record(summary, {})) if rank.marked and seconds else []
     return Record(summary | {"findings": [one.as_dict() for one in found if one.cause != "nothing"]}, {})
+
+
+def _capability(rank: RankTrace) -> list[Any] | None:
+    """The compute capability of the device that the trace shows at work, as the file tells it."""
+    devices = rank.columns.said.get("deviceProperties")
+    known = (one for one in devices if isinstance(one, dict)) if isinstance(devices, list) else ()
+    return next(
+        ([one.get("computeMajor"), one.get("computeMinor")] for one in known if one.get("id") == rank.device), None
+    )
 
 
 def places(rank: RankTrace) -> dict[str, tuple[float, float]]:
