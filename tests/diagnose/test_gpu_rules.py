@@ -69,7 +69,7 @@ def test_a_synchronisation_is_named_and_bounded_by_the_gpus_work() -> None:
     busy = trace["device_busy"] * trace["step_seconds"]
     assert finding.predicted_speedup.median == pytest.approx(step["total"] / busy)
     assert finding.predicted_speedup.low < 1
-    assert "aten::item in forward" in finding.title
+    assert "aten::item in the forward pass" in finding.title
     assert "self.log" in finding.advice
     assert finding.overrides == ()
 
@@ -306,6 +306,7 @@ def test_what_an_example_shows_comes_first_in_a_loop_too(cause: str) -> None:
     first = diagnose(record)[0]
     assert first.cause == cause
     assert bound(first.as_dict())
+    assert "self.log" not in first.advice  # which only a LightningModule has
 
 
 def test_a_loop_whose_model_is_unknown_launches_too_many_kernels() -> None:

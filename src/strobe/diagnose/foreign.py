@@ -39,6 +39,7 @@ _WORDS = {  # what only this application has, and what there is for any training
 _OF_A_LOOP = {  # of a loop that a script writes itself
     "strobe run --trace": "strobe.watch(..., trace=True)",
     " (transfer hooks)": "",
+    "log tensors (self.log takes them), and call": "call",
     "The Trainer's loop": "Code after the update",
     "time outside all phases": "what follows the update",
     "ode outside all phases": "ode after the update",

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from strobe.diagnose.attribution import COMPUTING, garbage_seconds
+from strobe.diagnose.attribution import COMPUTING, IN_WORDS, garbage_seconds
 from strobe.diagnose.foreign import is_foreign
 from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_model, without
@@ -57,7 +57,7 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
         return None
     worst = max(syncs, key=_seconds)
     name = str(worst.get("name"))
-    during = f" in {worst['phase']}" if worst.get("phase") else ""
+    during = f" in {IN_WORDS.get(str(worst['phase']), worst['phase'])}" if worst.get("phase") else ""
     share = percent(min(1.0, stall / step.seconds))
     calls = as_number(worst.get("calls")) or 1
     others = f" (all such calls: {duration(stall)})" if len(syncs) > 1 else ""
