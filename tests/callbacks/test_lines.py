@@ -338,7 +338,8 @@ def test_the_library_that_a_line_calls_is_told_if_it_is_no_part_of_the_network(r
         if (one["phase"], one["function"]) == ("forward", "training_step") and one["library"]
     }
     assert called == {"self.score": "torchmetrics", "self.kept = copy.deepcopy": "copy", "torch.save": SAVING}
-    networks = [one for one in recorder.threads.lines() if "self.wide(" in source[one["line"] - 1]]
+    own = [one for one in recorder.threads.lines() if one["line"]]  # a batch that is put together has none
+    networks = [one for one in own if "self.wide(" in source[one["line"] - 1]]
     assert networks
     assert {one["library"] for one in networks} == {""}
 
@@ -363,7 +364,7 @@ def test_python_code_is_told_from_operations_of_torch(recorder: StepRecorder, mo
     source = Path(__file__).read_text().splitlines()
     parts = dict.fromkeys(("self.counted", "self.product"), (0.0, 0.0))
     for one in recorder.threads.lines():
-        if (name := source[one["line"] - 1].strip().partition(" ")[0]) in parts:
+        if one["line"] and (name := source[one["line"] - 1].strip().partition(" ")[0]) in parts:
             share, python = parts[name]
             parts[name] = share + one["share"], python + one["python"]
     (own, locked), (torchs, unlocked) = parts.values()
