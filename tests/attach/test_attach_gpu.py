@@ -10,7 +10,7 @@ import torch
 from strobe import Strobe
 from support.fitting import Model, fit
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = pytest.mark.gpu
 
 
 class Starving(Model):

@@ -14,7 +14,7 @@ from strobe.callbacks.waits import Waits
 from strobe.records.step_table import read_table
 from support.fitting import Model, fit, never_waiting
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = pytest.mark.gpu
 
 CYCLES = 20_000_000  # some 10 ms on a GPU of 1 to 2 GHz
 WORK = {"transfer": 1, "forward": 2, "backward": 4, "optimizer": 1}

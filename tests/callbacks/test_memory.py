@@ -121,11 +121,7 @@ def allocations(snapshot: Path) -> list[dict[str, Any]]:
     return [event for trace in traces for event in trace if event["action"] == "alloc"]
 
 
-needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-
-
 @pytest.mark.gpu
-@needs_gpu
 def test_a_snapshot_tells_who_took_each_block(tmp_path: Path) -> None:
     profiler = MemoryProfiler(tmp_path)
     fit(profiler, model=Greedy(), accelerator="gpu", devices=1)
@@ -145,7 +141,6 @@ def test_a_snapshot_tells_who_took_each_block(tmp_path: Path) -> None:
 
 
 @pytest.mark.gpu
-@needs_gpu
 @pytest.mark.parametrize("fail_at", [0, 3, 5], ids=["first", "watched", "later"])
 def test_a_snapshot_when_memory_runs_out(tmp_path: Path, fail_at: int) -> None:
     class Hungry(Greedy):

@@ -11,7 +11,7 @@ from support.steps import column, recorder
 
 __all__ = ["recorder"]
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = pytest.mark.gpu
 
 
 def test_a_step_that_compiles_anew_says_so_and_counts_in_no_mean(recorder: StepRecorder) -> None:

@@ -3,7 +3,6 @@
 from collections import Counter
 
 import pytest
-import torch
 
 from strobe.callbacks.trace import TraceProfiler
 from strobe.callbacks.tracefile import Trace, read_trace
@@ -11,10 +10,7 @@ from support.fitting import SOME_VALIDATION, fit
 from support.readers import Plugin, board, crossing
 from support.traces import TWO, numbers
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
-]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from strobe.probe import changes
 from strobe.probe.changes import EACH, FUSED, KEYS, LOSSES, MADE, WANTED, changed_model, of_a_loader, of_a_trainer
 
 Install = Callable[..., None]
-DATA = list(range(24))
+DATA: Any = list(range(24))  # a data set, though not of torch's class
 QUIET: dict[str, Any] = {"logger": False, "enable_checkpointing": False, "accelerator": "cpu"}
 
 
@@ -78,19 +78,19 @@ def line_of(text: str) -> int:
 def test_torch_takes_the_arguments_together(given: Any, asked: Any, wanted: Any) -> None:
     found = of_a_loader(given, asked)
     assert found == wanted
-    DataLoader(DATA, **found)  # type: ignore[arg-type]
+    DataLoader(DATA, **found)
 
 
 def test_a_batch_sampler_keeps_its_own_batches(install: Install) -> None:
     install("data.batch_size=8")
     sampler = BatchSampler(SequentialSampler(DATA), 3, drop_last=False)
-    assert next(iter(DataLoader(DATA, batch_sampler=sampler))).tolist() == [0, 1, 2]  # type: ignore[arg-type]
+    assert next(iter(DataLoader(DATA, batch_sampler=sampler))).tolist() == [0, 1, 2]
 
 
 def test_loaders_are_changed_and_stay_what_they_are(install: Install) -> None:
     install("engine.num_workers=2", "engine.persistent_workers=true", "data.batch_size=6")
     own = Own(DATA, shuffle=False)  # here
-    plain = DataLoader(DATA, 4)  # type: ignore[arg-type]  # the plain one
+    plain = DataLoader(DATA, 4)  # the plain one
     assert (type(own), own.num_workers, own.persistent_workers) == (Own, 2, True)
     assert (plain.batch_size, plain.num_workers) == (6, 2)
     assert vars(own)[MADE]["passes"]
@@ -108,9 +108,9 @@ def test_lightning_makes_a_loader_once_more(install: Install, in_a_hook: bool) -
     install("engine.num_workers=2", "data.batch_size=6")
     if in_a_hook:
         with _replace_dunder_methods(DataLoader, "dataset"):
-            loader = DataLoader(DATA, batch_size=4, shuffle=True)  # type: ignore[arg-type]
+            loader = DataLoader(DATA, batch_size=4, shuffle=True)
     else:
-        loader = DataLoader(DATA, batch_size=4, shuffle=True)  # type: ignore[arg-type]
+        loader = DataLoader(DATA, batch_size=4, shuffle=True)
     again = _update_dataloader(loader, SequentialSampler(DATA))
     assert (again.num_workers, again.batch_size, again.prefetch_factor) == (2, 6, 2)
     assert vars(again)[MADE]["line"] == vars(loader)[MADE]["line"]
@@ -119,7 +119,7 @@ def test_lightning_makes_a_loader_once_more(install: Install, in_a_hook: bool) -
 @pytest.mark.filterwarnings("ignore:'set_vital'")  # which StatefulDataLoader calls
 def test_a_loader_that_keeps_its_place_is_changed_too(install: Install) -> None:
     install("engine.num_workers=1")
-    loader = StatefulDataLoader(DATA, batch_size=4)  # type: ignore[arg-type]
+    loader = StatefulDataLoader(DATA, batch_size=4)
     assert loader.num_workers == 1
     assert not vars(loader)[MADE]["constructor"]
 

@@ -8,7 +8,7 @@ import torch
 from strobe.probe.loader import Kind
 from strobe.probe.model import AHEAD, Again
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = pytest.mark.gpu
 
 
 def test_copies_are_made_before_the_steps_that_use_them() -> None:

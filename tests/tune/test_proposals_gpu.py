@@ -6,7 +6,7 @@ import torch
 from strobe.measure.environment import describe
 from tune.test_proposals import concluded, measured
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = pytest.mark.gpu
 
 
 def test_tensorfloat32_is_proposed_where_it_changes_products() -> None:

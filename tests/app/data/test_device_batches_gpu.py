@@ -14,7 +14,7 @@ from support.choices import make
 from support.fitting import Model, never_waiting
 from support.pipeline_parts import BESIDE, ENGINES, batches, dataset
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = pytest.mark.gpu
 
 
 @pytest.mark.parametrize("precision", ["bf16-true", "64-true"])

@@ -13,7 +13,7 @@ from support.choices import make
 from support.pipeline_parts import BESIDE, ENGINES, batches, dataset, loader
 from support.refusals import refusal
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = pytest.mark.gpu
 FORMS = pytest.mark.parametrize(("form", "name"), [("tiles", "tifffile"), ("tiles", "packed"), ("array", "memory")])
 
 

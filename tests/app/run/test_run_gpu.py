@@ -10,7 +10,7 @@ from strobe.records.run import read_summary
 from support.processes import begin, ended
 from support.runs import QUICK
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")]
+pytestmark = pytest.mark.gpu
 ON_GPU = ("trainer.accelerator=gpu", "trainer.devices=1")
 ASSERTING = str(Path(__file__).with_name("asserting.py"))
 
