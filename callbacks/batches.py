@@ -9,7 +9,7 @@ from torch import Tensor, long, strided
 
 MOST = 1024  # parts of a batch that are looked at, so that a step pays for no long list
 LARGEST = 1_000_000  # elements of a tensor whose padding is looked for, in a fraction of a millisecond
-IGNORED = -100  # the label that cross_entropy leaves out, unless it is asked for another one
+IGNORED = -100  # the label that cross_entropy ignores by default
 SEVERAL = 32  # items, by which a list of images is known, and from which on the ends tell a list of numbers
 
 _PLAIN = (int, float, str, bytes)
@@ -66,11 +66,11 @@ def padding_of(batch: Any) -> float | None:
 
 
 def ignored_of(batch: Any) -> float | None:
-    """The share of a batch's labels that ``cross_entropy`` leaves out, of sequences on a CPU; None without any."""
+    """The share of a batch's labels that ``cross_entropy`` ignores, for sequences on a CPU; None without any."""
     tensors = (part for part in _walk(batch, iter(range(MOST))) if isinstance(part, Tensor))
     labels = (one for one in tensors if one.dtype == long and one.ndim > 1 and one.layout is strided)
     small = (one for one in labels if one.device.type == "cpu" and not one.is_nested and one.numel() <= LARGEST)
-    return max((float((one == IGNORED).float().mean()) for one in small if (one == IGNORED).any()), default=None)
+    return max(filter(None, (float((one == IGNORED).float().mean()) for one in small)), default=None)
 
 
 def _walk(batch: Any, budget: Iterator[int]) -> Iterator[Any]:

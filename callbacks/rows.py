@@ -156,6 +156,12 @@ def _field(value: Any) -> str:
     return "," if value is None else _SECONDS % value if isinstance(value, float) else f",{value}"
 
 
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Of those that are known; None without any."""
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 def _sum(before: list[float] | None, more: list[float]) -> list[float]:
     return more if before is None else [one + other for one, other in zip(before, more, strict=True)]
 
@@ -223,16 +229,13 @@ class StepLog:
         return lap
 
     def look_into(self, batch: Any) -> None:
-        """Look for padding and for labels that no loss counts, in the first batches."""
+        """Look for padding, and for labels that the loss ignores, in the first batches."""
         if len(self._padded) < BATCHES:
             self._padded.append((padding_of(batch), ignored_of(batch)))
 
     def meanwhile(self) -> dict[str, Any]:
         """Keys of ``summary.json``: lines, operations, and what of batches and of backward passes was for nothing."""
-        padding, ignored = (
-            sum(known) / len(known) if (known := [share for share in shares if share is not None]) else None
-            for shares in (zip(*self._padded, strict=True) if self._padded else ((), ()))
-        )
+        padding, ignored = (_mean(each[place] for each in self._padded) for place in (0, 1))
         unused = self.gradients.unused() if self.gradients else None
         told = {"lines": self.threads.lines(), "operations": self.threads.operations(), "padding": padding}
         return told | {"unused_backward": unused, "ignored_labels": ignored}

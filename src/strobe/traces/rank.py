@@ -42,7 +42,7 @@ PHASES: Mapping[str, re.Pattern[str]] = {
 }
 IDLE = ("data", "synchronisation", "launch", "queued", "unknown")
 BLOCKING = "DtoH pageable"  # such a copy waits for the GPU, though its call is named asynchronous
-# Calls of the driver for memory, which torch keeps for itself: seldom, unless its cache is emptied or does not fit.
+# Driver calls for memory: rare, as torch caches it, unless the cache is emptied or too small.
 ALLOCATES = re.compile(r"(cuda|hip)(Malloc|Free|HostAlloc|HostMalloc|FreeHost|HostFree|MallocHost)")
 WAITS = re.compile(
     r"(cuda|hip)(Stream|Device|Event)Synchronize|cu(Stream|Ctx|Event)Synchronize|(cuda|hip)Memcpy(2D|3D|WithStream)?|"

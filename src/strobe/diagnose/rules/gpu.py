@@ -22,8 +22,8 @@ _ADVICE = {
     "aten::is_nonzero": "Replace the condition on a tensor's value with torch.where, or check it every N steps only.",
     "aten::to": "Make the tensor on the GPU, or copy it with non_blocking=True from or to pinned memory.",
     "aten::nonzero": "Replace the selection, whose size depends on values, by torch.where or a product with the mask.",
-    "cudaMalloc": "Leave out torch.cuda.empty_cache(): torch uses its memory again. Where sizes vary and the GPU is "
-    "full, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use smaller batches.",
+    "cudaMalloc": "Remove torch.cuda.empty_cache(): torch reuses the memory that it has freed. If sizes vary and the "
+    "GPU is full, set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or use smaller batches.",
     "cudaHostAlloc": "Pin memory once, before training, or in the loader: DataLoader(..., pin_memory=True).",
 }
 _ALIKE = {
@@ -108,10 +108,11 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
         if tried or known is True or (known is None and not is_foreign(record)):
             return None
         overrides = () if known is None else ("model.compile=true",)
-        predicted = _between(step, step, likely=starving / 2, most=starving)
         if is_foreign(record):  # of which nothing is measured
             most = without(step, compute=starving)
             predicted, lost = up_to(most), 1 - 1 / most.median
+        else:
+            predicted = _between(step, step, likely=starving / 2, most=starving)
     advice = "Use larger batches, so that each kernel does more."
     if "model.compile=true" in overrides:
         advice = "Compile the model, which fuses kernels; the first step then takes longer."
@@ -153,8 +154,8 @@ def transfer(record: Record, step: Step) -> Finding | None:
         spared = 1.0
     elif own and pageable > copying / 2:
         advice.append(
-            "Copy tensors that are pinned (tensor.pin_memory(), once) with .to(device, non_blocking=True), and numbers "
-            "as small as they are stored: pixels as uint8, made float on the GPU."
+            "Pin the tensors once (tensor.pin_memory()), and copy them with .to(device, non_blocking=True). Copy small "
+            "types, such as pixels as uint8, and make them float on the GPU."
         )
         spared = 1.0
     share = INTEGER_SHARE.get(str(record.setting("data.form")))
@@ -203,10 +204,8 @@ def _preparing(record: Record, step: Step) -> Finding | None:
 
 def precision(record: Record, step: Step) -> Finding | None:
     """A precision, if another one was measured to be faster on this hardware, or if it surely is."""
-    wanted = faster_precision(record)
     on_gpu = _on_gpu(record)
-    if wanted is None or (not on_gpu and record.text("accelerator") != "cpu"):
-        return _slow_numbers(record, step) or _idle_tensor_cores(record, step)
+    wanted = faster_precision(record) if on_gpu or record.text("accelerator") == "cpu" else None
     entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
     predicted = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
@@ -225,9 +224,9 @@ def precision(record: Record, step: Step) -> Finding | None:
 
 
 def _idle_tensor_cores(record: Record, step: Step) -> Finding | None:
-    """Products of float32 matrices, which TensorFloat-32 computes on tensor cores, take much of the GPU's time.
+    """Float32 matrix products, which tensor cores compute in TensorFloat-32, take much of the GPU's time.
 
-    How much faster they get depends on the GPU: at most they take no time.
+    How much faster they get depends on the GPU, so the bound is that they take no time.
     """
     capability, seconds = record.items("environment", "gpu_capability"), _products(record, step)
     measured = any("matmul_precision" in entry.changes for entry in record.alternatives("model"))
@@ -236,10 +235,10 @@ def _idle_tensor_cores(record: Record, step: Step) -> Finding | None:
         return None
     return Finding(
         "precision",
-        f"Products of float32 matrices take {percent(min(1.0, seconds / step.seconds))} of each step, without the "
-        "tensor cores",
-        f"The GPU computes {duration(seconds)} of each {duration(step.seconds)} step in kernels for float32, whose "
-        "products this GPU can compute on its tensor cores in TensorFloat-32, with 10 bits of each number's fraction.",
+        f"Float32 matrix products take {percent(min(1.0, seconds / step.seconds))} of each step, and leave the tensor "
+        "cores idle",
+        f"The GPU spends {duration(seconds)} of each {duration(step.seconds)} step in them. Its tensor cores can "
+        "compute them in TensorFloat-32, which keeps 10 bits of each number's fraction.",
         "Allow TensorFloat-32, or train in mixed precision (bfloat16), which is faster still; compare the accuracy.",
         ("matmul_precision=high",),
         up_to(without(replace(step, busy=max(0.0, step.busy - seconds / step.images)), compute=seconds)),

@@ -10,7 +10,7 @@ from strobe.records.run import Figure, Record
 
 NEAR = 0.85  # of the lowest ceiling: from here on it explains the step
 SCALING = 0.1  # of the step, from here on it is named
-IGNORED = 0.5  # of the labels, from here on it is told
+IGNORED = 0.5  # of the labels: a smaller share is not worth a sentence
 
 _REPEAT = "Repeat the run on a quiet machine."
 _PHASES = IN_WORDS | {
@@ -55,8 +55,8 @@ def nothing(record: Record, step: Step) -> Finding | None:
             scaling += f" A step makes {made:,.0f} operations; loops over samples, time steps or pairs make so many."
         if (ignored := record.number("ignored_labels") or 0.0) >= IGNORED:
             scaling += (
-                f" {percent(ignored)} of the labels are -100, which cross_entropy leaves out: a last layer that "
-                "computes only the other positions has that much less to do."
+                f" {percent(ignored)} of the labels are -100, which cross_entropy ignores: compute the last layer only "
+                "for the other positions."
             )
     return Finding("nothing", title, evidence + scaling, advice, (), Figure(1.0, 1.0, 1.0))
 
