@@ -17,6 +17,7 @@ PARAMETRIZING = "torch.nn.utils.parametrize"  # computes a weight from others wh
 SAVING = "torch.save or torch.load"
 ENDING_WORKERS = "torch.utils.data.DataLoader"  # waits for its workers to end, between epochs
 LOGGING = "self.log"  # a LightningModule's own, where it is what a line calls
+LOADING = "loading"  # what the workers of a DataLoader do, while they are asked for a batch
 THREAD = "thread/"  # before the name of another thread whose lines were looked at
 AFTER = "after/"  # before the name of a callback or module whose hooks took seconds between a step and the next one
 MEMORY = ("memory", "workers_memory")  # bytes, of some steps only: of this process, and of its largest loader worker
@@ -35,5 +36,5 @@ def rows_of(path: Path, rank: int) -> Path:
 
 
 def lines_of(path: Path) -> Path:
-    """Where a rank other than 0 leaves ``Lines.found``, beside its rows."""
+    """Where a rank other than 0 leaves ``Looks.found``, beside its rows."""
     return path.with_name(f"{path.stem}-lines.json")

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from itertools import accumulate, chain, islice, repeat
 from pathlib import Path
@@ -22,6 +22,7 @@ from .columns import (
     COLLATING,
     COLLECTING,
     ENDING_WORKERS,
+    LOADING,
     LOGGING,
     OWNED,
     PARAMETRIZING,
@@ -33,12 +34,14 @@ from .columns import (
 
 EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseconds from the thread that trains
 MOST = 2000  # looks: of a long training its first minutes
+KEEP = 20  # looks, after which they are kept again
 FEWEST = 5  # looks at a line, below which it is not told
 OLDEST = 2  # generation of a garbage collection: all objects
 HELD = 0.8  # of Python's switch interval: so much too late, the thread waited for Python's lock
 AHEAD = 2.0  # switch intervals before a look, from which on the lock is to be had at once
 SHORT = 5e-5  # seconds: the switch interval from then on
-_OUTSIDE = ("/trainer/trainer.py", "/strobe/probe/loader.py")  # from here outwards nothing is training's or loading's
+_WORKER = ("/torch/utils/data/_utils/worker.py", "/torchdata/stateful_dataloader/worker.py")
+_OUTSIDE = ("/trainer/trainer.py", "/strobe/probe/loader.py", *_WORKER)  # from here outwards nothing trains or loads
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 _NOT_OWN = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).absolute().parent.parent}/")  # the last: ours
 
@@ -49,11 +52,55 @@ _AUTOGRAD = "/torch/autograd/__init__.py"  # whose backward pass may begin long 
 _DATALOADER = "/torch/utils/data/dataloader.py"
 _DRAWS, _ENDS = "_next_index", "_shutdown_workers"  # its functions that draw a batch's indices, and end workers
 _COLLATE = "/torch/utils/data/_utils/collate.py"
+_QUEUE = "/multiprocessing/queues.py"  # at which a loader worker waits to be asked for a batch
+_FETCHING = ("/torch/utils/data/_utils/fetch.py", _OUTSIDE[1])  # which ask a data set for samples
+_PASSING = ("/torch/utils/data/", _MODULE_CALL, "/transforms/v2/_container.py", "/transforms/v2/_transform.py")
+_PASSES_ON = {"__getitem__", "__getitems__", "__iter__", "__next__", "__call__"}
 _BESIDE = (PARAMETRIZING, "torchmetrics", "torch.utils.tensorboard")  # of torch's kind, but no part of a network
 _SAVES = ("torch.serialization", *(f"{name}.utilities.cloud_io" for name in ("lightning.fabric", "lightning_fabric")))
 _LOGS = ("/pytorch/core/module.py", ("log", "log_dict"))  # a LightningModule's own, whatever they call
 
+LOADS = ("data_wait", LOADING)  # phases
+
 Line = tuple[str, int, str]  # file, number, function
+Place = tuple[str, Line | None, str]  # phase, line, library
+
+
+class Looks:
+    """How often a thread was seen where, and before how many of these looks it held Python's lock there."""
+
+    def __init__(self) -> None:
+        self.seen, self.locked = Counter[Place](), Counter[Place]()
+
+    def add(self, seen: Iterable[tuple[Place, int, int]]) -> None:
+        """Add what ``all`` gives of others."""
+        for place, count, locked in seen:
+            self.seen[place] += count
+            self.locked[place] += locked
+
+    def all(self) -> list[tuple[Place, int, int]]:
+        """Places, looks at them, and those of them before which the lock was held."""
+        return [(place, count, self.locked[place]) for place, count in list(self.seen.items())]
+
+    def found(self) -> list[dict[str, Any]]:
+        """``phase``, ``file``, ``line``, ``function``, ``library``, ``share`` and ``python``; most looks first.
+
+        ``library`` is empty where the line calls none but torch, ``RECOMPUTING`` where a backward pass computes
+        activations again. Where a batch's indices are drawn it is ``SAMPLING``, where its samples are put together
+        ``COLLATING``: there the line may be None, as in a library's network. ``share`` is of the looks at that phase,
+        and so is ``python``: those before which it held Python's lock. The phase of another thread is its name below
+        ``THREAD``, and a library that it runs alone has no line. What loads with a library's code alone has the line
+        of its function.
+        """
+        found, looks = [], Counter[str]()
+        for (phase, _, _), count in list(self.seen.items()):
+            looks[phase] += count
+        for (phase, line, library), count in self.seen.most_common():
+            if (line or library) and count >= FEWEST:
+                shares = (n / looks[phase] for n in (count, self.locked[phase, line, library]))
+                names = ("phase", "file", "line", "function", "library", "share", "python")
+                found.append(dict(zip(names, (phase, *(line or (None,) * 3), library, *shares), strict=True)))
+        return found
 
 
 class Lines:
@@ -69,16 +116,21 @@ class Lines:
     Args:
         phase: what that thread is in now, such as ``forward`` or ``callbacks/<name>``.
         others: the busy ones among the other threads, by their ``ident``: they are looked at, too.
+        keep: is given the looks now and then, and once they have ended.
     """
 
-    def __init__(self, phase: Callable[[], str], others: Callable[[], Mapping[int, str]] = dict) -> None:
-        self._phase, self._thread, self._others = phase, get_ident(), others
-        self._seen, self._looks = Counter[tuple[str, Line | None, str]](), Counter[str]()
-        self._locked = Counter[tuple[str, Line | None, str]]()
+    def __init__(
+        self,
+        phase: Callable[[], str],
+        others: Callable[[], Mapping[int, str]] = dict,
+        keep: Callable[[Looks], None] = lambda _: None,
+    ) -> None:
+        self._phase, self._thread, self._others, self._keep = phase, get_ident(), others, keep
+        self.looks = Looks()
         self._over = Event()
         gc.callbacks.append(self._collects)
-        self.looks = Thread(target=self._look, name="strobe lines", daemon=True)
-        self.looks.start()
+        self.thread = Thread(target=self._look, name="strobe lines", daemon=True)
+        self.thread.start()
 
     def end(self) -> None:
         """Look no more. A second call does nothing."""
@@ -86,26 +138,11 @@ class Lines:
         if self._collects in gc.callbacks:
             gc.callbacks.remove(self._collects)
 
-    def found(self) -> list[dict[str, Any]]:
-        """``phase``, ``file``, ``line``, ``function``, ``library``, ``share`` and ``python``; most looks first.
-
-        ``library`` is empty where the line calls none but torch, ``RECOMPUTING`` where a backward pass computes
-        activations again. Where a batch's indices are drawn it is ``SAMPLING``, where its samples are put together
-        ``COLLATING``: there the line may be None, as in a library's network. ``share`` is of the looks at that phase,
-        and so is ``python``: those before which it held Python's lock. The phase of another thread is its name below
-        ``THREAD``, and a library that it runs alone has no line.
-        """
-        found = []
-        for (phase, line, library), count in self._seen.most_common():
-            if (line or library) and count >= FEWEST:
-                shares = (n / self._looks[phase] for n in (count, self._locked[phase, line, library]))
-                names = ("phase", "file", "line", "function", "library", "share", "python")
-                found.append(dict(zip(names, (phase, *(line or (None,) * 3), library, *shares), strict=True)))
-        return found
-
     def _look(self) -> None:
-        looks, queued = 0, _seconds_without_core()
-        while (looks := looks + 1) <= MOST:
+        queued = _seconds_without_core()
+        for number in range(MOST):
+            if number % KEEP == KEEP - 1:
+                self._keep(self.looks)
             interval, began = sys.getswitchinterval(), time.monotonic()
             pause = max(0.0, EVERY - AHEAD * interval)
             if self._over.wait(pause):
@@ -115,7 +152,7 @@ class Lines:
             try:
                 if late > HELD * interval:
                     holds = self._place(self._phase(), stacks().get(self._thread))
-                    self._locked[holds] += late - (_seconds_without_core() - queued) > HELD * interval
+                    self.looks.locked[holds] += late - (_seconds_without_core() - queued) > HELD * interval
                 time.sleep(max(0.0, began + EVERY - time.monotonic()))
                 frames, phase = stacks(), self._phase()
                 queued = _seconds_without_core()
@@ -125,6 +162,7 @@ class Lines:
             for thread, name in self._others().items():
                 self._note(f"{THREAD}{name}", frames.get(thread))
             frames.clear()  # a frame keeps its function's tensors, also when that has returned
+        self._keep(self.looks)
 
     def _collects(self, when: str, told: dict[str, int]) -> None:
         """As ``gc.callbacks``; a collection within a callback's hook is that callback's."""
@@ -133,11 +171,10 @@ class Lines:
             self._note(COLLECTING, sys._getframe().f_back)  # None where a thread ends
 
     def _note(self, phase: str, frame: FrameType | None) -> None:
-        place = self._place(phase, frame)
-        self._looks[place[0]] += 1
-        self._seen[place] += 1
+        if phase != LOADING or not _passes(frame, _QUEUE, "get"):
+            self.looks.seen[self._place(phase, frame)] += 1
 
-    def _place(self, phase: str, frame: FrameType | None) -> tuple[str, Line | None, str]:
+    def _place(self, phase: str, frame: FrameType | None) -> Place:
         line, library = own_line(frame)
         if phase.startswith(THREAD) and line is None:
             library = _runs(frame)
@@ -149,8 +186,10 @@ class Lines:
             phase, library = BETWEEN, ENDING_WORKERS
         elif phase == "data_wait" and _passes(frame, _DATALOADER, _DRAWS):
             library = SAMPLING
-        elif phase == "data_wait" and _passes(frame, _COLLATE):
+        elif phase in LOADS and _passes(frame, _COLLATE):
             library = COLLATING
+        elif phase in LOADS and line is None:
+            line = _library_line(frame)
         return phase, line, library
 
 
@@ -200,6 +239,17 @@ def own_line(frame: FrameType | None) -> tuple[Line | None, str]:
             within.append(frame)
         frame = frame.f_back
     return None, ""
+
+
+def _library_line(frame: FrameType | None) -> Line | None:
+    """The outermost line of a library's function that loads, such as a transform, where no line is the user's own."""
+    found = None
+    while frame is not None and not (file := frame.f_code.co_filename).endswith(_FETCHING):
+        installed = any(part in file for part in _INSTALLED) and not any(part in file for part in _PASSING)
+        if installed and frame.f_code.co_name not in _PASSES_ON:
+            found = file, frame.f_lineno, _function(frame)
+        frame = frame.f_back
+    return found if frame is not None else None
 
 
 def _runs(frame: FrameType | None) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from .lines import Lines
 from .operations import Operations
+from .worker_lines import WorkerLines
 
 BUSY = 0.1  # cores: a thread that used less since the last look is not looked at
 EVERY = 0.5  # seconds between two looks, each of which takes some microseconds a thread
@@ -24,13 +25,14 @@ class _Thread:
 class Threads:
     """How much each thread that Python knows computes, except the calling one; threads that end are included.
 
-    From the second look on also in which lines the calling one is, while ``phase`` says in which phase; and how many
-    differentiable operations it makes.
+    From the second look on also in which lines the calling one is, while ``phase`` says in which phase, and those of
+    loader workers that start meanwhile; and how many differentiable operations it makes.
     """
 
     def __init__(self, phase: Callable[[], str]) -> None:
         self._phase = phase
         self._lines: Lines | None = None
+        self._workers = WorkerLines()
         self._operations = Operations()
         self._busy = dict[int, str]()  # names by ``ident``, at the last look
         self._began: float | None = None
@@ -44,6 +46,7 @@ class Threads:
         own, first = threading.get_native_id(), self._began is None
         if self._lines is None and not first:
             self._lines = Lines(self._phase, lambda: self._busy)
+        looking = self._lines and self._lines.thread
         passed, busy = now - self._looked, dict[int, str]()
         self._began, self._looked = self._began or now, now
         for thread in threading.enumerate():
@@ -51,7 +54,7 @@ class Threads:
             if number is None or number == own or (used := _core_seconds(number)) is None:
                 continue
             known = self._threads.setdefault(number, _Thread(thread.name, used if first else 0.0, used))
-            if used - known.now >= BUSY * passed and thread.ident and thread is not (self._lines and self._lines.looks):
+            if used - known.now >= BUSY * passed and thread.ident and thread is not looking:
                 busy[thread.ident] = thread.name
             known.now = max(known.now, used)
         self._busy = busy
@@ -59,12 +62,13 @@ class Threads:
     def end(self) -> None:
         """Look at lines and operations no more. A second call does nothing."""
         self._operations.end()
+        self._workers.end()
         if self._lines is not None:
             self._lines.end()
 
     def lines(self) -> list[dict[str, Any]]:
-        """As ``Lines.found``."""
-        return self._lines.found() if self._lines else []
+        """As ``Looks.found``: of the calling thread and of others; those of workers once looks have ended."""
+        return (self._lines.looks.found() if self._lines else []) + self._workers.found.found()
 
     def operations(self) -> dict[str, float] | None:
         """As ``Operations.found``."""

@@ -18,7 +18,7 @@ from strobe.app.build import PRELOAD
 from strobe.app.data.synthetic import generate
 from strobe.app.needed import is_missing as missing
 from strobe.app.storage.serving import CREDENTIALS, serving
-from strobe.diagnose import predict
+from strobe.diagnose import calibrated
 from support.files import listing
 from support.interruptions import own_signals
 from support.places import DATA
@@ -109,7 +109,7 @@ def _shared_folders_stay_as_they_are(request: pytest.FixtureRequest) -> Iterator
 @pytest.fixture(autouse=True)
 def uncalibrated(monkeypatch: pytest.MonkeyPatch) -> None:
     """Intervals are predictions' own, whatever calibration the program comes with."""
-    monkeypatch.setattr(predict, "calibration", lambda: None)
+    monkeypatch.setattr(calibrated, "calibration", lambda: None)
 
 
 @pytest.fixture(autouse=True)

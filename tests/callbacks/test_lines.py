@@ -82,7 +82,7 @@ def test_without_a_trainer_the_innermost_line_counts() -> None:
     for _ in range(20):
         pause()
     seen.end()
-    assert (seen.found()[0]["phase"], seen.found()[0]["function"]) == ("forward", "pause")
+    assert (seen.looks.found()[0]["phase"], seen.looks.found()[0]["function"]) == ("forward", "pause")
 
 
 def test_a_comprehension_is_part_of_its_function() -> None:
@@ -93,7 +93,7 @@ def test_a_comprehension_is_part_of_its_function() -> None:
     for _ in range(5):
         slow()
     seen.end()
-    assert seen.found()[0]["function"] == "slow"
+    assert seen.looks.found()[0]["function"] == "slow"
 
 
 def test_the_line_that_collects_garbage_is_told() -> None:
@@ -108,7 +108,7 @@ def test_the_line_that_collects_garbage_is_told() -> None:
     gc.collect()
     seen.end()
     gc.collect()
-    (found,) = (line for line in seen.found() if line["phase"] == "garbage_collection")
+    (found,) = (line for line in seen.looks.found() if line["phase"] == "garbage_collection")
     assert (found["function"], found["share"]) == ("tidy", 1.0)
     assert Path(__file__).read_text().splitlines()[found["line"] - 1].strip() == "gc.collect()"
 
@@ -202,7 +202,7 @@ def test_looks_keep_nothing_alive_that_a_function_held() -> None:
     try:
         for _ in range(12):
             step()
-        assert any(one["function"] == "step" for one in looking.found())  # they did look into it
+        assert any(one["function"] == "step" for one in looking.looks.found())  # they did look into it
         time.sleep(0.2)  # a look may be under way
         assert [one() for one in held] == [None] * 12
     finally:
@@ -414,7 +414,9 @@ def test_a_librarys_function_that_has_no_frame_is_told_by_the_name_that_calls_it
         draw()
     seen.end()
     source = Path(__file__).read_text().splitlines()
-    called = {(source[one["line"] - 1].strip(), one["library"]) for one in seen.found() if one["function"] == "draw"}
+    called = {
+        (source[one["line"] - 1].strip(), one["library"]) for one in seen.looks.found() if one["function"] == "draw"
+    }
     assert {("np.array(", "numpy"), ("torch.mm(values, values)", ""), ("sorted(numbers)", "")} <= called
     assert {library for _, library in called} == {"numpy", ""}
 
@@ -430,7 +432,7 @@ def test_a_forward_is_told_with_its_class() -> None:
     for _ in range(10):
         network()
     seen.end()
-    assert {one["function"] for one in seen.found()} == {"pause", "Network.forward"}
+    assert {one["function"] for one in seen.looks.found()} == {"pause", "Network.forward"}
 
 
 def test_the_time_in_which_a_loader_ends_its_workers_is_told_from_waiting_for_them() -> None:
@@ -439,6 +441,6 @@ def test_the_time_in_which_a_loader_ends_its_workers_is_told_from_waiting_for_th
         for _ in DataLoader(SAMPLES, 4, num_workers=1):
             pass
     seen.end()
-    ended = [one for one in seen.found() if one["library"] == ENDING_WORKERS]
+    ended = [one for one in seen.looks.found() if one["library"] == ENDING_WORKERS]
     assert {one["phase"] for one in ended} == {BETWEEN}
-    assert any(one["phase"] == "data_wait" for one in seen.found())
+    assert any(one["phase"] == "data_wait" for one in seen.looks.found())

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strobe.diagnose import predict
-from strobe.diagnose.predict import Calibration, calibrated
+from strobe.diagnose import calibrated
+from strobe.diagnose.calibrated import Calibration
 from strobe.diagnose.promise import gain
 from strobe.errors import DataError
 from strobe.measure.statistics import conformal, share
@@ -18,7 +18,7 @@ from strobe.validation import ledger
 from strobe.validation.calibrate import calibrate, main, told
 from support.ledger_entries import entry
 
-REAL = predict.calibration
+REAL = calibrated.calibration
 
 
 def predicted(cell: int, error: float, width: float = 0.1) -> ledger.Entry:
@@ -50,7 +50,7 @@ def test_a_prediction_is_scored_in_widths_of_its_own_interval_on_that_side() -> 
     for error, score in ((0.2, 1.1094), (-0.2, 0.4682), (0.0, 0.0)):  # over hypot(0.1, 0.15) and hypot(0.4, 0.15)
         assert replace(uneven, measured=2 * math.exp(error)).score == pytest.approx(score, abs=1e-4)
     none = replace(uneven, predicted={"median": 2.0, "low": 2.0, "high": 2.0}, measured=2 * math.exp(0.1))
-    assert none.score == pytest.approx(0.1 / predict.OTHER_ERRORS)
+    assert none.score == pytest.approx(0.1 / calibrated.OTHER_ERRORS)
     assert replace(none, measured=None).score is None
 
 
@@ -65,8 +65,8 @@ def test_a_stretched_interval_holds_as_far_as_scores_do_and_is_scored_as_its_own
     assert REAL(path) == found
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patch:
-        patch.setattr(predict, "calibration", lambda: found)
-        wide = calibrated(Figure(2.0, 2 * math.exp(-0.05), 2 * math.exp(0.05)))
+        patch.setattr(calibrated, "calibration", lambda: found)
+        wide = calibrated.calibrated(Figure(2.0, 2 * math.exp(-0.05), 2 * math.exp(0.05)))
         assert wide.level == 0.9
         assert (wide.low, wide.high) == (pytest.approx(2 * math.exp(-0.18)), pytest.approx(2 * math.exp(0.18)))
     ends = {"median": 2.0, "low": wide.low, "high": wide.high, "level": 0.9}

@@ -70,6 +70,12 @@ def leaves_an_epoch(record: Record, size: int) -> bool:
     return whole >= BATCHES_AN_EPOCH and not (every and by_epoch and every > batches)
 
 
+def staying(record: Record, step: Step) -> tuple[str, ...]:
+    """What goes with workers where there are none: else each epoch waits for them to start."""
+    anew = not step.workers and record.setting("engine.persistent_workers") is False
+    return ("engine.persistent_workers=true",) if anew else ()
+
+
 def workers_of(entry: Alternative, step: Step) -> int:
     """The workers of an alternative, those of the run if it does not change them."""
     value = entry.changes.get(WORKERS, "")

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from strobe.callbacks.columns import BETWEEN, COLLECTING, OWNED, PHASES, RECOMPUTING, THREAD
+from strobe.callbacks.columns import BETWEEN, COLLECTING, LOADING, OWNED, PHASES, RECOMPUTING, THREAD
 from strobe.diagnose.attribution import PLACES, threads_beside
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.looks import in_libraries
@@ -22,6 +22,7 @@ WITHIN = ("library_call", "python_code", "recomputing")  # causes that are but a
 AT = 0.5  # of a function: its line is named if it has so much
 PHASE_OF = {
     "loader": "data_wait",
+    "workers_hurt": LOADING,
     "epoch_start": "data_wait",
     "optimizer": "optimizer",
     "small_batch": "forward",
@@ -30,7 +31,13 @@ PHASE_OF = {
     "small_operations": "forward",
     "recomputing": "backward",
 }
-CALLED = {BETWEEN: "that time", "data_wait": "the wait", "optimizer": "the update", COLLECTING: "collecting"} | PLACES
+CALLED = {
+    BETWEEN: "that time",
+    LOADING: "the workers' time",
+    "data_wait": "the wait",
+    "optimizer": "the update",
+    COLLECTING: "collecting",
+} | PLACES
 
 
 def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Finding:
@@ -56,6 +63,8 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
         spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in PHASES}
         whole = LONG * sum(spent.values())
         phases = tuple(one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= whole)
+    if phases == ("data_wait",) and finding.cause != "epoch_start":
+        phases = (LOADING, *phases)
     told = next(filter(None, (_mostly(record, phase, finding) for phase in phases)), "")
     if not told:
         return finding
@@ -72,7 +81,7 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     A finding that is only part of its phase (``WITHIN``) gets the line of that part, however short it is.
     """
     called = CALLED.get(phase, phase.removeprefix(THREAD))
-    if phase not in (*PHASES, COLLECTING, BETWEEN) and phase == called:
+    if phase not in (*PHASES, COLLECTING, BETWEEN, LOADING) and phase == called:
         phase = f"{OWNED}{phase}"
     library = {"library_call": finding.subject, "recomputing": RECOMPUTING}.get(finding.cause)
     share_of = "python" if finding.cause == "python_code" else "share"
@@ -93,7 +102,7 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     (file, function), lines = max(found.items(), key=lambda one: sum(one[1].values()))
     whole, line = sum(lines.values()), max(lines, key=lambda one: (lines[one], one))
     share = lines[line]
-    workers = finding.cause == "loader" and record.count("num_workers")  # the rest of the wait is theirs
+    workers = phase == "data_wait" and record.count("num_workers")  # the rest of the wait is theirs
     if whole < (SOME if workers else MOSTLY) and finding.cause not in WITHIN:
         return ""
     if finding.cause == "nothing" and phase in CALLS and function in _elsewhere(record, phase):

@@ -6,7 +6,7 @@ The host of a GPU runs ahead of it: what the host does costs training no more th
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
-from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS, PHASES, RECOMPUTING
+from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS, LOADING, PHASES, RECOMPUTING
 from strobe.diagnose.predict import idle_of_device
 from strobe.records.run import Record, as_number
 
@@ -64,6 +64,11 @@ def recomputed(record: Record) -> float:
 def in_waiting(record: Record, what: str) -> float:
     """The share of the wait for data in which the training process itself does this: ``SAMPLING`` or ``COLLATING``."""
     return _share_of(record, "data_wait", what)
+
+
+def in_workers(record: Record, what: str) -> float:
+    """The share of what loader workers do that is this, such as ``COLLATING``."""
+    return _share_of(record, LOADING, what)
 
 
 def ending_workers(record: Record) -> float:

@@ -2,90 +2,27 @@
 
 Everything is in seconds per image, over all ranks, so that steps of different sizes compare. A step waits for its
 batch and computes (everything that is not waiting). A loader in the training process is waited for whole; workers
-load meanwhile, so that the slower side sets the pace. Where both run on the same cores, work is conserved: what the
-loader computes beyond the cores that the model leaves idle is taken from the model.
+load meanwhile, so that the slower side sets the pace, except for the first batch of an epoch. Where both run on the
+same cores, work is conserved: what the loader computes beyond the cores that the model leaves idle is taken from the
+model.
 
 A prediction has a likely, a best and a worst case, which differ where the overlap is unknown. Around these stands the
 noise of the step, the drift of the machine, and the noise of every ceiling that was used by what moving it to the ends
-of its interval does to the result, added in quadrature as independent errors are. How often such intervals held what
-was measured is known from a ledger of predictions (docs/diagnosis.md), by which they are stretched: ``calibrated``.
+of its interval does to the result, added in quadrature as independent errors are. At last it is ``calibrated``.
 """
 
-import json
 import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
-from functools import cache
-from pathlib import Path
+from dataclasses import dataclass, replace
 
-from strobe.errors import DataError
+from strobe.diagnose.calibrated import calibrated
 from strobe.records.run import UNKNOWN_NOISE, Figure, Record, as_number
 
 WORTH = 1.03  # a smaller speed-up is within the variation from run to run
 NOTABLE = 0.05  # of a step: less is not worth the effort, and hard to tell from noise
-MOST_WIDTH = 10.0  # of an interval, on either side, as a logarithm: a wider one says no more
 MOST_NOISE = 2.0  # relative; the interval of very few steps has no bounds, and more noise says no more
 
-OTHER_ERRORS = 0.15  # of a prediction, as a logarithm, beside the noise that its interval holds: of the model of a step
-CALIBRATION = Path(__file__).with_name("calibration.json")
-
 Cases = tuple[float, float, float]  # best, likely, worst: seconds per image
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """How far intervals are stretched so that they hold the measured value in a share ``level`` of cases.
-
-    It was measured on ``cells`` of the ground-truth grid that no rule was developed on, on a ``machine``, with the
-    program of a ``commit``.
-    """
-
-    level: float
-    quantile: float
-    cells: int
-    machine: str
-    commit: str
-
-    def save(self, path: Path = CALIBRATION) -> None:
-        """Write the file that Strobe reads at its next start."""
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n")
-
-
-@cache
-def calibration(path: Path = CALIBRATION) -> Calibration | None:
-    """The calibration that ships with Strobe; None if there is none.
-
-    Raises:
-        DataError: The file is damaged.
-    """
-    if not path.is_file():
-        return None
-    try:
-        return Calibration(**json.loads(path.read_text()))
-    except (ValueError, TypeError) as error:
-        raise DataError(
-            f"{path} is damaged ({error}); write it again by python -m strobe.validation.calibrate"
-        ) from None
-
-
-def widths(median: float, low: float, high: float) -> tuple[float, float]:
-    """How far an interval reaches below and above its median, as logarithms, with ``OTHER_ERRORS`` in quadrature."""
-    below, above = math.log(median / max(low, 1e-9)), math.log(high / median)
-    return math.hypot(OTHER_ERRORS, below), math.hypot(OTHER_ERRORS, above)
-
-
-def calibrated(own: Figure) -> Figure:
-    """A prediction whose interval is stretched by the calibration; unchanged, and without a level, if there is none.
-
-    By split-conformal prediction, with errors measured in widths of the prediction's own interval (Angelopoulos and
-    Bates, "A gentle introduction to conformal prediction", 2021, section 2.3): noisier predictions stay wider.
-    """
-    if (known := calibration()) is None:
-        return own
-    below, above = (
-        math.exp(min(known.quantile * width, MOST_WIDTH)) for width in widths(own.median, own.low, own.high)
-    )
-    return Figure(own.median, own.median / below, own.median * above, known.level)
 
 
 @dataclass(frozen=True)
@@ -107,6 +44,7 @@ class Step:
     loader_cpu: float | None  # core-seconds
     model_cpu: float | None
     ranks: int = 1
+    epoch: float = math.inf  # steps
 
     @property
     def length(self) -> float:
@@ -177,6 +115,7 @@ def step_of(record: Record) -> Step | None:
         loader_cpu=_loader_cpu(record, ranks * wait / images),
         model_cpu=record.number("ceilings", "cpu_seconds", "model"),
         ranks=ranks,
+        epoch=record.number("batches_per_epoch") or math.inf,
     )
 
 
@@ -194,9 +133,12 @@ def with_loader(step: Step, rate: Figure, *, workers: int, cpu: float | None = N
         quick, slow = min(1 / new, likely), max(1 / new, slowed)
         if not workers:
             return step.compute + quick, step.compute + likely, step.compute + slow
+        first = 0.0 if step.workers else workers / new / step.epoch  # a worker makes it while nobody trains
         if step.cores is None:
-            return _spread(max(quick, step.compute), max(slow, step.compute))
-        return _shared(step, quick, slow, cpu if cpu is not None else workers * step.ranks / new)
+            return _spread(max(quick, step.compute) + first, max(slow, step.compute) + first)
+        used = cpu if cpu is not None else workers * step.ranks / new
+        best, likely, worst = _shared(step, quick, slow, used, workers)
+        return best + first, likely + first, worst + first
 
     return _speedup(step, lambda new, old: _floor(cases(new, old), step.busy), rate, step.loader or rate)
 
@@ -295,23 +237,40 @@ def _beside_loader(step: Step, compute: float) -> float:
     return max(compute, pace) + unexplained
 
 
-def _shared(step: Step, quick: float, slow: float, cpu: float) -> Cases:
+def _shared(step: Step, quick: float, slow: float, cpu: float, workers: int) -> Cases:
     """Workers on the model's own cores, from a loader that takes ``quick`` to ``slow``, ``cpu`` of it computing."""
     cores, alone = step.cores or 1.0, step.undisturbed
-    idle = 0.0 if step.model_cpu is None else max(0.0, cores * alone - step.model_cpu)  # core-seconds
+    own = cores / step.ranks
+    busy = own if step.model_cpu is None else min(own, step.model_cpu / alone / step.ranks)  # cores, by computing
+    full = 1.0 if own <= 1 else max(0.0, (busy - 1) / (own - 1))  # of the time: else computing needs a single core
 
     def taken(seconds: float) -> float:
-        return max(0.0, seconds - idle)
+        return max(0.0, seconds - (cores - busy * step.ranks) * alone)
 
-    # At best all cores share what is taken from the model; at worst each rank's is paused while any worker computes,
-    # which several of them likely do at the same time.
+    # At best workers use what is idle, and all cores share the rest; at worst each rank's are paused while any worker
+    # computes, who does not wait until a core is idle.
+    lost = max(taken(cpu), full * cpu)
     best = max(quick, alone + taken(cpu) / cores)
-    worst = max(slow, alone + taken(cpu) / step.ranks)
+    worst = max(slow, alone + lost / step.ranks)
     if not step.workers or step.loader_cpu is None or step.length <= alone:
-        return best, (best + min(worst, max(best, alone + slow))) / 2, worst
+        beside = max((quick + slow) / 2, _beside_workers(alone, lost, min(float(workers), own)))
+        return best, min(max(best, beside), worst), worst
     # As the run shows it.
     on_cores = min(cores, max(float(step.ranks), taken(step.loader_cpu) / (step.length - alone)))
     return best, min(worst, max((quick + slow) / 2, alone + taken(cpu) / on_cores)), worst
+
+
+def _beside_workers(alone: float, taken: float, places: float) -> float:
+    """Computing that takes so long ``alone``, beside workers that compute for ``taken``, each on a core of its own.
+
+    A core gives half of itself to each, and all threads of an operation wait for the slowest: it takes twice as long
+    while any of so many cores (``places``) has a worker, which by chance happens at the same time.
+    """
+    length = alone + taken
+    for _ in range(20):  # which converges
+        busy = max(1e-9, min(1.0, 2 * taken / (places * length)))
+        length = alone + taken * (1 - (1 - busy) ** places) / (places * busy)
+    return length
 
 
 def _spread(best: float, worst: float) -> Cases:

@@ -2,6 +2,7 @@
 
 import copy
 import ctypes
+import math
 import threading
 import time
 from collections import deque
@@ -17,8 +18,10 @@ from torch.utils._pytree import tree_leaves
 
 from strobe.callbacks.accelerators import empty_cache
 from strobe.callbacks.lightnings import Callback, LightningDataModule, LightningModule, Trainer, move_data_to_device
+from strobe.errors import StrobeError
 from strobe.measure.timing import Block, Meter, Rate, Window, clock
 from strobe.measure.untouched import kernels_kept, let_go
+from strobe.present.format import duration
 from strobe.probe.loader import Kind, samples_of
 from strobe.probe.ranks import Ranks
 from strobe.process.signals import lightnings_interrupt
@@ -48,6 +51,10 @@ ALONE: dict[str, Any] = {  # arguments of a Trainer that neither logs, writes no
     "enable_model_summary": False,
     "use_distributed_sampler": False,
 }
+
+
+class TooSlowError(StrobeError):
+    """A step takes longer than is worth waiting for."""
 
 
 class Stepping(Callback):
@@ -126,6 +133,7 @@ class Standing:
         make_trainer: makes a trainer with the arguments ``ALONE`` among its own.
         batch: as the loader gives it; not changed.
         data: its hooks prepare a batch; not changed.
+        longest: seconds of a step; a longer one ends training with a TooSlowError.
 
     Attributes:
         step: seconds of the last warm-up step.
@@ -139,9 +147,11 @@ class Standing:
         batch: Any,
         *,
         data: LightningDataModule,
+        longest: float = math.inf,
     ) -> None:
         trainer = make_trainer()
         self.step, self.rates = 0.0, list[float]()
+        self._longest, self._since = longest, math.inf  # which is when the step began
         self._choose_kernels = kernels_kept()
         self._threads, self._multiple = torch.get_num_threads(), trainer.accumulate_grad_batches
         self._device = trainer.strategy.root_device
@@ -191,6 +201,7 @@ class Standing:
 
     def _train(self, trainer: Trainer, model: LightningModule, data: LightningDataModule) -> None:
         torch.set_num_threads(self._threads)
+        self._since = time.perf_counter()
         try:
             trainer.fit(model, datamodule=data)
             self._answers.put(RuntimeError("training ended by itself"))
@@ -198,6 +209,9 @@ class Standing:
             self._answers.put(error)
 
     def _add(self, images: int) -> bool:
+        since, self._since = self._since, time.perf_counter()
+        if self._since - since > self._longest:
+            raise TooSlowError(f"a step takes {duration(self._since - since)}")
         if not self._window.add(images):
             return False
         assert self._window.block is not None
@@ -206,6 +220,7 @@ class Standing:
         if (seconds := self._told.get()) is None:
             return True
         torch.set_num_threads(self._threads)
+        self._since = time.perf_counter()
         cold = int(self.step < LONG or self._clock is not time.perf_counter)
         self._window = Window(seconds, warmup=cold, multiple=self._multiple, least=self._multiple, clock=self._clock)
         return False

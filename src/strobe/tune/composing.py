@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 
-from strobe.diagnose.candidates import WORKERS, leaves_an_epoch
+from strobe.diagnose.candidates import WORKERS, leaves_an_epoch, staying
 from strobe.diagnose.foreign import MORE
 from strobe.diagnose.predict import NOTABLE, Step, after, with_both, with_loader, with_model
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded, faster_precision, worker_limit
@@ -230,9 +230,7 @@ class Composer:
         enough = math.ceil(1.1 * one / max(step.compute, 1e-9))
         more = (min(limit.workers, enough), min(limit.workers, 2 * enough))
         counts = dict.fromkeys([*(count for count in more if not 1 < count / max(1, step.workers) < MORE), 1, 0])
-        anew = not step.workers and record.setting("engine.persistent_workers") is False
-        stay = ("engine.persistent_workers=true",) if anew else ()  # else each epoch waits for them to start
-        changes = [(f"{WORKERS}={count}", *stay) for count in counts if count != step.workers]
+        changes = [(f"{WORKERS}={count}", *staying(record, step)) for count in counts if count != step.workers]
         yield from (one for one in changes if "workers" in self.asked or not multiplies(record, one))
 
     def _engines(self, step: Step) -> Iterator[Changes]:

@@ -28,7 +28,7 @@ from typing import Any
 
 from strobe.app.run.apart import ROOT, train
 from strobe.bench.inputs import write_cifar10
-from strobe.diagnose.predict import calibration
+from strobe.diagnose.calibrated import calibration
 from strobe.diagnose.rank import command
 from strobe.errors import StrobeError
 from strobe.overrides import joined

@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from strobe.diagnose.predict import Calibration
+from strobe.diagnose.calibrated import Calibration
 from strobe.errors import StrobeError
 from strobe.measure.statistics import conformal
 from strobe.validation.accuracy_cells import HALVES

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from strobe.diagnose.predict import widths
+from strobe.diagnose.calibrated import widths
 from strobe.errors import DataError
 from strobe.measure.statistics import Interval
 from strobe.present.format import estimate

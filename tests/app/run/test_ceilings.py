@@ -8,6 +8,7 @@ import math
 import multiprocessing
 import signal
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +317,29 @@ def test_an_alternative_takes_turns_with_the_runs_own_model(sample_root: Path, m
     assert abs(math.log(record["model"] / first)) == pytest.approx(record["drift"] / 2)
     assert threading.active_count() == running
     json.dumps(record, allow_nan=False)
+
+
+def test_an_alternative_that_is_far_slower_is_given_up_with_its_first_step(
+    sample_root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    steps: list[int] = []
+
+    def crawls(_: object, batch: Batch) -> None:
+        steps.append(len(batch[0]))
+        if len(batch[0]) == 12:
+            time.sleep(1.5)
+
+    before_each_step(monkeypatch, crawls)
+    monkeypatch.setattr(measuring, "PATIENCE", 1.0)
+    monkeypatch.setattr(measuring, "HOPELESS", 0.0)
+    caplog.set_level(logging.INFO, "strobe.app.run.ceilings")
+    with composed(sample_root) as (cfg, data, given):
+        ceilings = Ceilings(cfg, data, given)
+        assert ceilings.alternative("model", ["data.batch_size=12"]) is None
+        assert ceilings.alternative("model", ["data.batch_size=8"]) is not None  # beside the run's own, still there
+        ceilings.close()
+    assert steps.count(12) == 1
+    assert "Not measured with data.batch_size=12: a step takes" in caplog.text
 
 
 def test_what_cannot_train_beside_the_runs_own_model_is_measured_alone(

@@ -31,12 +31,13 @@ from strobe.overrides import applied
 from strobe.probe.ceilings import SIDES, blank, enter, joint, share_cores
 from strobe.probe.ceilings import in_one_line as sentence
 from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
-from strobe.probe.model import Standing, measure_model, note_input
+from strobe.probe.model import Standing, TooSlowError, measure_model, note_input
 from strobe.probe.ranks import Ranks
 from strobe.records.run import alternative_of
 
 log = logging.getLogger(__name__)
 
+PATIENCE, HOPELESS = 10.0, 10.0  # seconds of a step; times as long as the run's own, per image
 APART = "the ranks could not measure together: they must outlive training, as those of trainer.strategy=ddp do"
 
 
@@ -184,13 +185,20 @@ class Ceilings:
         record["intervals"][side] = [min(before[0], low), max(before[1], high)]
         record["joint"] = self._joint(record) if record["shared_cores"] else None
 
-    def _standing(self, cfg: DictConfig, data: ImageData) -> Standing | None:
-        """A warm model of this configuration; None if it cannot train, or not in this process alone."""
+    def _standing(self, cfg: DictConfig, data: ImageData, longest: float = math.inf) -> Standing | None:
+        """A warm model of this configuration; None if it cannot train, or not in this process alone.
+
+        Raises:
+            TooSlowError: A step takes longer than ``longest``, in seconds.
+        """
         try:
             if (trainer := lone_trainer(cfg)).world_size > 1:
                 return None
             batch, settings = self._fitting(cfg, data), unweighted(cfg)
-            return Standing(lambda: build_model(settings, data), lambda: trainer, batch, data=data).start()
+            model = Standing(lambda: build_model(settings, data), lambda: trainer, batch, data=data, longest=longest)
+            return model.start()
+        except TooSlowError:
+            raise
         except Exception as error:
             let_go(error)
             return None
@@ -199,14 +207,20 @@ class Ceilings:
         """Another model in turns with the run's own: its rate, and the ratio of the two with its interval.
 
         None if the two cannot both exist, for lack of memory; the run's own is then released.
+
+        Raises:
+            TooSlowError: The other one is so slow that its turns would take minutes.
         """
+        longest = max(PATIENCE, HOPELESS * own.step * cfg.data.batch_size / self.cfg.data.batch_size)
         other = None
         try:
-            if (other := self._standing(cfg, data)) is not None:
+            if (other := self._standing(cfg, data, longest)) is not None:
                 ratio = paired(by_turns((own.turn, other.turn), cfg.ceilings_seconds, step=max(own.step, other.step)))
                 rate = interval(other.rates)
                 found = Rate(rate.middle, rate.low or 0.0, rate.high or math.inf, None)
                 return found, [ratio.middle, ratio.low, ratio.high]
+        except TooSlowError:
+            raise
         except Exception as error:
             let_go(error)
         finally:

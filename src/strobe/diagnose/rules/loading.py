@@ -3,9 +3,9 @@
 import math
 from dataclasses import replace
 
-from strobe.callbacks.columns import COLLATING, SAMPLING
+from strobe.callbacks.columns import COLLATING, LOADING, SAMPLING
 from strobe.diagnose.attribution import SLEEPING
-from strobe.diagnose.candidates import WORKERS, estimate_of_loader, workers_of
+from strobe.diagnose.candidates import WORKERS, estimate_of_loader, staying, workers_of
 from strobe.diagnose.cores import (
     SHARED,
     fewer_workers,
@@ -18,7 +18,7 @@ from strobe.diagnose.cores import (
 )
 from strobe.diagnose.fetching import storage_cause
 from strobe.diagnose.foreign import is_foreign
-from strobe.diagnose.looks import in_waiting
+from strobe.diagnose.looks import in_waiting, in_workers, looks
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import (
@@ -41,14 +41,16 @@ SELDOM = 0.75  # of the steps in which a worker's batches come in turn: fewer wa
 MOST_NOISE = 0.25  # of the step: more waiting than this is real, however uneven the steps are
 BEGINS = (
     "Look at what begins an epoch: a sampler that draws all indices, or more than an epoch uses; the data set's "
-    "__iter__; files that are opened or listed. More workers do not help."
+    "__iter__; files that are opened or listed; the first batch, if it takes a worker long. More workers do not help."
 )
+FIRST = "Cheaper samples, smaller batches or longer epochs help; more workers do not."
 COLLATED = (
     "Let samples be tensors or arrays, not lists of numbers, of which each becomes a tensor; or let the data set make "
     "the whole batch at once (__getitems__)."
 )
 ANEW = "Take all batches of an epoch from one iterator: next(iter(loader)) begins an epoch for each batch."
 FAR = 3.0  # times as long as the loader alone takes
+LONGEST = 1.5  # times a worker's batch: a longer wait at the start of an epoch is for something else, too
 PREFETCH = "engine.prefetch_factor"
 UNSEEN = "Loader workers cannot be seen from here: strobe probe tells in which lines samples are made."
 
@@ -105,6 +107,11 @@ def loader(record: Record, step: Step) -> Finding | None:
     told, hint = _parts(record)
     if not told and (collated := in_waiting(record, COLLATING)) >= MOSTLY:
         told, hint = f" In {percent(collated)} of that wait batches are made of samples, by default_collate.", COLLATED
+    elif not told and (collated := in_workers(record, COLLATING)) >= MOSTLY:
+        told, hint = (
+            f" Workers make batches of samples, by default_collate, {percent(collated)} of their time.",
+            COLLATED,
+        )
     told += f" {in_vain[0]}" if in_vain else f" {lost}" if lost else _seldom(record, step)
     return Finding(
         "loader",
@@ -211,6 +218,9 @@ def epoch_start(record: Record, step: Step) -> Finding | None:
     usual, share = duration(usual_wait(record, step)), percent(begun / step.seconds)
     evidence = f"Others wait {usual}. The difference is {share} of all step time."
     advice = BEGINS
+    if step.loader and start <= LONGEST * (made := step.workers * step.images / step.loader.median):
+        evidence += f" A worker takes {duration(made)} to make a batch, and an epoch begins with none."
+        advice = FIRST
     if (drawn := in_waiting(record, SAMPLING)) >= MOSTLY:
         evidence += f" In {percent(drawn)} of all waiting the sampler draws the indices of batches."
         advice = "Let the sampler draw no more indices than an epoch uses."
@@ -245,7 +255,7 @@ def _more_workers(record: Record, step: Step) -> _Remedy | None:
     count = min(limit.workers, max(step.workers + 1, math.ceil(1.1 / (one * step.compute))))
     guess = Figure(math.sqrt(now * one * count), now, one * count)
     predicted = with_loader(step, guess, workers=count, cpu=step.loader_cpu)
-    return predicted, (f"{WORKERS}={count}",), untried_workers(record, count)
+    return predicted, (f"{WORKERS}={count}", *staying(record, step)), untried_workers(record, count)
 
 
 def _prefetch(record: Record, step: Step) -> _Remedy | None:
@@ -267,7 +277,7 @@ def _parts(record: Record) -> tuple[str, str]:
     known = sorted(parts.items(), key=lambda part: -part[1])
     if whole <= 0 or not known:
         trainer = is_foreign(record) and record.text("choices", "model")  # which a probe needs
-        return "", UNSEEN if trainer and record.count("num_workers") else ""
+        return "", UNSEEN if trainer and record.count("num_workers") and not looks(record, LOADING) else ""
     shares = [f"{_PARTS.get(name, name)} {percent(seconds / whole)}" for name, seconds in known[:MOST_PARTS]]
     told = f" In one process a batch takes {duration(whole)}: {', '.join(shares)}"
     asleep = (record.number("ceilings", "loading", "cores") or 0.0) < SLEEPING

@@ -1,0 +1,101 @@
+"""In which lines the workers of DataLoaders are, by looks at their stacks as at the training thread's."""
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from tempfile import mkdtemp
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from .columns import LOADING
+from .lines import Lines, Looks
+
+MOST = 64  # workers, after which none is looked at any more: they may start anew in each epoch
+PATIENCE = 1.0  # seconds for the last look
+LOOP = "_worker_loop"  # the function that each worker runs
+MODULES = ("torch.utils.data._utils.worker", "torchdata.stateful_dataloader.stateful_dataloader")  # which have one
+
+
+class WorkerLines:
+    """Looks at workers that are started from now on, until ``end``; ``found`` is what was seen of all.
+
+    Loaders let nobody in but by the function that each worker runs: that one is called with a thread beside it, which
+    writes what it saw into a temporary folder. Workers that are started where no gradients are computed, as for a
+    validation, are left alone, and so are those of a loader into which somebody else has put a function.
+    """
+
+    def __init__(self) -> None:
+        self.found = Looks()
+        self._folder = ""
+        self._put: list[_LookedAt] = []
+        modules = [module for name in MODULES if (module := sys.modules.get(name)) is not None]
+        with suppress(OSError):
+            self._folder = mkdtemp(prefix="strobe-workers-")
+            self._put = [_LookedAt(module, self._folder) for module in modules if _is_its_own(module)]
+        for one in self._put:
+            setattr(one.module, LOOP, one)
+
+    def end(self) -> None:
+        """Look at no further worker, and read what was seen. A second call does nothing."""
+        put, self._put = self._put, []
+        for one in put:
+            if getattr(one.module, LOOP) is one:
+                setattr(one.module, LOOP, one.loop)
+        for path in Path(self._folder).glob("*.json") if put else ():
+            with suppress(OSError):
+                self.found.add(_places(json.loads(path.read_text())))
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _LookedAt:
+    """The function of a worker, as the process has it that starts workers."""
+
+    def __init__(self, module: ModuleType, folder: str) -> None:
+        self.module, self.folder = module, folder
+        self.loop: Callable[..., None] = getattr(module, LOOP)
+
+    def __call__(self, *given: Any) -> None:  # in a process that was forked
+        _work(self._wanted(), self.loop, *given)
+
+    def __reduce__(self) -> Any:  # for one that was not
+        return partial, (_work, self._wanted(), self.module.__name__)
+
+    def _wanted(self) -> str | None:
+        return self.folder if torch.is_grad_enabled() else None
+
+
+def _work(folder: str | None, loop: Callable[..., None] | str, *given: Any) -> None:
+    lines = None
+    with suppress(Exception):  # the user's training goes on without
+        if folder is not None and len(list(Path(folder).iterdir())) < MOST:
+            lines = Lines(lambda: LOADING, keep=partial(_keep, Path(folder, f"{os.getpid()}.json")))
+    try:
+        run: Callable[..., None] = getattr(import_module(loop), LOOP) if isinstance(loop, str) else loop
+        run(*given)
+    finally:
+        if lines is not None:
+            lines.end()
+            lines.thread.join(PATIENCE)
+
+
+def _is_its_own(module: ModuleType) -> bool:
+    return getattr(getattr(module, LOOP, None), "__name__", None) == LOOP
+
+
+def _keep(path: Path, looks: Looks) -> None:
+    with suppress(OSError):  # nobody wants them any more
+        draft = path.with_suffix(".draft")
+        draft.write_text(json.dumps(looks.all()))
+        draft.replace(path)
+
+
+def _places(read: Any) -> Any:
+    return [((phase, line and tuple(line), library), *counts) for (phase, line, library), *counts in read]

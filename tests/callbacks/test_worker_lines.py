@@ -1,0 +1,125 @@
+"""Which lines loader workers are in."""
+
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+from torch.utils.data._utils import worker
+from torchvision.datasets import FakeData
+from torchvision.transforms import ColorJitter, Compose, ToTensor, v2
+
+from strobe.callbacks import lines
+from strobe.callbacks.columns import COLLATING, LOADING
+from strobe.callbacks.steps import StepRecorder
+from strobe.callbacks.worker_lines import WorkerLines
+from support.fitting import Model, fit
+from support.steps import recorder
+
+__all__ = ["recorder"]
+LOOP = worker._worker_loop
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(lines, "EVERY", 0.005)
+    monkeypatch.setattr(lines, "KEEP", 4)
+    return tmp_path
+
+
+def read_slowly() -> None:
+    time.sleep(0.05)
+
+
+class Slow(Dataset[torch.Tensor]):
+    def __len__(self) -> int:
+        return 16
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        read_slowly()
+        return torch.zeros(8)
+
+
+def lines_of(loader: DataLoader[Any]) -> list[dict[str, Any]]:
+    looking = WorkerLines()
+    assert worker._worker_loop is not LOOP
+    for _ in loader:
+        pass
+    looking.end()
+    assert worker._worker_loop is LOOP
+    return looking.found.found()
+
+
+@pytest.mark.parametrize("how", ["fork", "spawn"])
+def test_the_line_that_takes_the_time_of_workers_is_told(how: str, own_folder: Path) -> None:
+    found = lines_of(DataLoader(Slow(), 4, num_workers=2, multiprocessing_context=how))
+    assert {one["phase"] for one in found} == {LOADING}
+    assert (found[0]["function"], Path(found[0]["file"]).name) == ("read_slowly", Path(__file__).name)
+    assert Path(__file__).read_text().splitlines()[found[0]["line"] - 1] == "    time.sleep(0.05)"
+    assert found[0]["share"] > 0.8  # the rest of the time they wait to be asked
+    assert not list(own_folder.glob("strobe-workers-*"))
+
+
+def test_workers_of_a_validation_are_left_alone() -> None:
+    with torch.no_grad():
+        assert lines_of(DataLoader(Slow(), 4, num_workers=1)) == []
+
+
+def test_workers_that_stay_are_seen_before_they_end() -> None:
+    looking, loader = WorkerLines(), DataLoader(Slow(), 4, num_workers=1, persistent_workers=True)
+    list(loader)
+    looking.end()
+    assert looking.found.found()[0]["function"] == "read_slowly"
+    list(loader)  # whose worker finds nowhere to write any more
+
+
+def test_a_library_that_loads_alone_is_told_with_its_function() -> None:
+    for transform in (ColorJitter(0.5, 0.5, 0.5, 0.5), v2.ColorJitter(0.5, 0.5, 0.5, 0.5)):
+        data = FakeData(24, (3, 400, 400), transform=Compose([transform, ToTensor()]))
+        found = lines_of(DataLoader(data, 4, num_workers=1))
+        functions = {str(one["function"]) for one in found if "transforms" in str(one["file"])}
+        assert functions & {"ColorJitter.forward", "transform"}, found
+
+
+def numbers(index: int) -> list[float]:
+    return [0.0] * 20_000
+
+
+def test_time_in_default_collate_is_told() -> None:
+    class Lists(Slow):
+        def __getitem__(self, index: int) -> Any:
+            return numbers(index)
+
+    found = lines_of(DataLoader(Lists(), 4, num_workers=1))
+    assert found[0]["library"] == COLLATING
+
+
+def test_a_recorder_tells_of_the_workers_of_its_training_alone(recorder: StepRecorder) -> None:
+    class Loading(Model):
+        def train_dataloader(self) -> Any:
+            return DataLoader(Slow(), 4, num_workers=1)
+
+        def val_dataloader(self) -> Any:
+            return DataLoader(Slow(), 4, num_workers=1)
+
+    fit(recorder, model=Loading())
+    assert recorder.threads is not None
+    seen = [one for one in recorder.threads.lines() if one["phase"] == LOADING]
+    assert seen[0]["function"] == "read_slowly"
+    assert worker._worker_loop is LOOP
+
+
+def test_a_worker_loop_of_somebody_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Theirs:
+        pass
+
+    theirs = Theirs()
+    monkeypatch.setattr(worker, "_worker_loop", theirs)
+    looking = WorkerLines()
+    assert worker._worker_loop is theirs
+    looking.end()
+    assert worker._worker_loop is theirs
