@@ -16,7 +16,7 @@ from strobe.callbacks import lines
 from strobe.callbacks.columns import COLLATING, LOADING
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.worker_lines import WorkerLines
-from support.fitting import Model, fit
+from support.fitting import Model, trainer_with
 from support.steps import recorder
 
 __all__ = ["recorder"]
@@ -35,13 +35,23 @@ def read_slowly() -> None:
     time.sleep(0.05)
 
 
+def read_for_validation() -> None:
+    time.sleep(0.05)
+
+
 class Slow(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return 16
 
     def __getitem__(self, index: int) -> torch.Tensor:
         read_slowly()
-        return torch.zeros(8)
+        return torch.zeros(1, 4)
+
+
+class Other(Slow):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        read_for_validation()
+        return torch.zeros(1, 4)
 
 
 def lines_of(loader: DataLoader[Any]) -> list[dict[str, Any]]:
@@ -54,9 +64,9 @@ def lines_of(loader: DataLoader[Any]) -> list[dict[str, Any]]:
     return looking.found.found()
 
 
-@pytest.mark.parametrize("how", ["fork", "spawn"])
-def test_the_line_that_takes_the_time_of_workers_is_told(how: str, own_folder: Path) -> None:
-    found = lines_of(DataLoader(Slow(), 4, num_workers=2, multiprocessing_context=how))
+@pytest.mark.parametrize(("how", "workers"), [("fork", 2), ("spawn", 1)])
+def test_the_line_that_takes_the_time_of_workers_is_told(how: str, workers: int, own_folder: Path) -> None:
+    found = lines_of(DataLoader(Slow(), 4, num_workers=workers, multiprocessing_context=how))
     assert {one["phase"] for one in found} == {LOADING}
     assert (found[0]["function"], Path(found[0]["file"]).name) == ("read_slowly", Path(__file__).name)
     assert Path(__file__).read_text().splitlines()[found[0]["line"] - 1] == "    time.sleep(0.05)"
@@ -85,31 +95,24 @@ def test_a_library_that_loads_alone_is_told_with_its_function() -> None:
         assert functions & {"ColorJitter.forward", "transform"}, found
 
 
-def numbers(index: int) -> list[float]:
-    return [0.0] * 20_000
-
-
 def test_time_in_default_collate_is_told() -> None:
-    class Lists(Slow):
-        def __getitem__(self, index: int) -> Any:
-            return numbers(index)
+    class Large(Slow):
+        sample = torch.zeros(1_000_000)
 
-    found = lines_of(DataLoader(Lists(), 4, num_workers=1))
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return self.sample
+
+    found = lines_of(DataLoader(Large(), 8, sampler=[0] * 160, num_workers=1))
     assert found[0]["library"] == COLLATING
 
 
 def test_a_recorder_tells_of_the_workers_of_its_training_alone(recorder: StepRecorder) -> None:
-    class Loading(Model):
-        def train_dataloader(self) -> Any:
-            return DataLoader(Slow(), 4, num_workers=1)
-
-        def val_dataloader(self) -> Any:
-            return DataLoader(Slow(), 4, num_workers=1)
-
-    fit(recorder, model=Loading())
+    trainer = trainer_with(recorder)
+    trainer.fit(Model(), DataLoader(Slow(), 4, num_workers=1), DataLoader(Other(), 4, num_workers=1))
     assert recorder.threads is not None
-    seen = [one for one in recorder.threads.lines() if one["phase"] == LOADING]
-    assert seen[0]["function"] == "read_slowly"
+    seen = {str(one["function"]) for one in recorder.threads.lines() if one["phase"] == LOADING}
+    assert "read_slowly" in seen
+    assert "read_for_validation" not in seen
     assert worker._worker_loop is LOOP
 
 

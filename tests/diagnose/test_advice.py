@@ -24,7 +24,8 @@ LONGEST, SAVES = "config__trainer__max_epochs", "config__checkpoint__every_n_epo
 @pytest.mark.parametrize(
     ("cause", "changes", "overrides"),
     [
-        ("loader", {}, "engine.num_workers=2"),
+        ("loader", {CORES: 16}, "engine.num_workers=2"),
+        ("loader", {}, "loader=tifffile"),  # about as fast: two workers would take cores that computing uses
         ("loader", {CORES: 1}, "loader=tifffile"),  # two workers have no cores
         ("loader", {SHM: 1_000_000}, "loader=tifffile"),  # nor room for their batches
         (

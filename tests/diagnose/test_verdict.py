@@ -22,7 +22,7 @@ from support.recorded import BESIDE, CALLBACK, CAUSES, causes, example, with_bat
             "loader",
             {},
             "61% of each step waits for data (measured 166, loader ceiling 280, model ceiling 430 images/s). "
-            "Predicted: engine.num_workers=2 -> ",
+            "Predicted: loader=tifffile -> ",
         ),
         ("loader", {"summary__status": "failed"}, "The run failed; until then: 61% of each step waits"),
         ("callback", {"summary__ceilings": None}, "WeightAudit takes 28% of each step. Predicted: ~callbacks.audit"),

@@ -242,22 +242,25 @@ def _shared(step: Step, quick: float, slow: float, cpu: float, workers: int) -> 
     cores, alone = step.cores or 1.0, step.undisturbed
     own = cores / step.ranks
     busy = own if step.model_cpu is None else min(own, step.model_cpu / alone / step.ranks)  # cores, by computing
-    full = 1.0 if own <= 1 else max(0.0, (busy - 1) / (own - 1))  # of the time: else computing needs a single core
 
     def taken(seconds: float) -> float:
         return max(0.0, seconds - (cores - busy * step.ranks) * alone)
 
     # At best workers use what is idle, and all cores share the rest; at worst each rank's are paused while any worker
-    # computes, who does not wait until a core is idle.
-    lost = max(taken(cpu), full * cpu)
+    # computes.
     best = max(quick, alone + taken(cpu) / cores)
-    worst = max(slow, alone + lost / step.ranks)
-    if not step.workers or step.loader_cpu is None or step.length <= alone:
-        beside = max((quick + slow) / 2, _beside_workers(alone, lost, min(float(workers), own)))
-        return best, min(max(best, beside), worst), worst
-    # As the run shows it.
-    on_cores = min(cores, max(float(step.ranks), taken(step.loader_cpu) / (step.length - alone)))
-    return best, min(worst, max((quick + slow) / 2, alone + taken(cpu) / on_cores)), worst
+    worst = max(slow, alone + taken(cpu) / step.ranks)
+    if step.workers and step.loader_cpu is not None and step.length > alone:  # as the run shows it
+        on_cores = min(cores, max(float(step.ranks), taken(step.loader_cpu) / (step.length - alone)))
+        return best, min(worst, max((quick + slow) / 2, alone + taken(cpu) / on_cores)), worst
+    # A worker does not wait until a core is idle. While computing uses all, it takes one: for a share of the time that
+    # is largest if one core suffices for the rest, and smallest if that needs all but one.
+    most = 1.0 if own <= 1 else max(0.0, (busy - 1) / (own - 1))
+    least = max(0.0, busy - max(1.0, own - 1)) if own > 1 else 1.0
+    lost, all_lost = (max(taken(cpu), share * cpu) for share in ((least + most) / 2, most))
+    worst = max(slow, alone + all_lost / step.ranks)
+    beside = max((quick + slow) / 2, _beside_workers(alone, lost, min(float(workers), own)))
+    return best, min(max(best, beside), worst), worst
 
 
 def _beside_workers(alone: float, taken: float, places: float) -> float:

@@ -98,8 +98,9 @@ def loader(record: Record, step: Step) -> Finding | None:
     if in_vain is None and not lost:
         remedies += [remedy for remedy in (_more_workers(record, step), _prefetch(record, step)) if remedy]
     nothing: _Remedy = (without_waiting(step), (), _nothing_measured(record, step))
-    helping = [remedy for remedy in remedies if remedy[0].median >= WORTH]
-    predicted, overrides, advice = max(helping, key=lambda remedy: remedy[0].median, default=nothing)
+    most = max((remedy[0].median for remedy in remedies), default=0.0)
+    helping = (remedy for remedy in remedies if remedy[0].median >= max(WORTH, most / WORTH))  # fewer workers first
+    predicted, overrides, advice = next(helping, nothing)
     wait = f"Each {duration(step.seconds)} step waits {duration(step.wait * step.images)} for data"
     sides = (("loader", step.loader), ("model", step.model))
     known = [(name, rate) for name, rate in sides if rate and FAR_ABOVE * rate.median > 1 / step.length]  # not wrong
