@@ -31,6 +31,7 @@ from .columns import (
     lines_of,
 )
 from .gradients import UsedGradients
+from .repeated import RepeatedCalls
 from .threads import Threads
 from .waits import Waits
 
@@ -208,6 +209,7 @@ class StepLog:
         self.between = False  # whether the latest epoch has ended, and no other begun
         self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
         self.gradients = gradients  # of the first steps
+        self.repeated: RepeatedCalls | None = None  # as these
         self._padded: list[tuple[float | None, float | None]] = []
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
@@ -234,11 +236,12 @@ class StepLog:
             self._padded.append((padding_of(batch), ignored_of(batch)))
 
     def meanwhile(self) -> dict[str, Any]:
-        """Keys of ``summary.json``: lines, operations, and what of batches and of backward passes was for nothing."""
+        """Keys of ``summary.json``: lines, operations, and what of batches and of computing was for nothing."""
         padding, ignored = (_mean(each[place] for each in self._padded) for place in (0, 1))
         unused = self.gradients.unused() if self.gradients else None
         told = {"lines": self.threads.lines(), "operations": self.threads.operations(), "padding": padding}
-        return told | {"unused_backward": unused, "ignored_labels": ignored}
+        repeated = self.repeated.found() if self.repeated else None
+        return told | {"unused_backward": unused, "repeated": repeated, "ignored_labels": ignored}
 
     @property
     def has_steps(self) -> bool:

@@ -125,6 +125,11 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__accelerator": "cuda"},  # whose host runs ahead
     ],
     "unused_gradients": [{"summary__unused_gradients": 0.05}, {"summary__unused_gradients": None}],
+    "repeated_forward": [
+        {"summary__repeated": {"name": "Net", "calls": 2, "forward": 0.05, "backward": 0.05}},  # not notable
+        {"summary__repeated": None},
+        {"summary__accelerator": "cuda"},  # whose host runs ahead
+    ],
     "padding": [{"summary__padding": 0.05}, {"summary__padding": None}],
     "recomputing": [
         {"summary__lines": [{"phase": "backward", "library": "torch.utils.checkpoint", "share": 0.1}]},  # not notable

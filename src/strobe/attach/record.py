@@ -97,6 +97,7 @@ def summarise(
         "lines": [],
         "operations": None,
         "padding": None,
+        "repeated": None,
         "ignored_labels": None,
         "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.glob("tensorboard/**/*.pt.trace.json*")),
         "metrics": metrics,

@@ -16,13 +16,12 @@ from strobe.diagnose.symptoms import (
     aside,
     cores_of_a_rank,
     epoch_starts,
-    for_nothing,
     made_up,
     many_operations,
-    padded,
     restarts,
 )
 from strobe.diagnose.uneven import FEWEST, growth, uneven
+from strobe.diagnose.wasted import again, for_nothing, padded
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
@@ -310,7 +309,9 @@ def _of_computing(
     yield Part("padding", "", "computing on padding", empty := min(padded(record), computing - operations))
     unused = min(for_nothing(record), rest := computing - operations - empty)
     yield Part("unused_gradients", "", "gradients that nothing uses", unused)
-    idle = min(unused_cores(record), rest := rest - unused)
+    twice = min(again(record), rest := rest - unused)
+    yield Part("repeated_forward", "", "computing the same again", twice)
+    idle = min(unused_cores(record), rest := rest - twice)
     yield Part("threads", "", "cores that no thread uses", idle)
     yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest - idle))
     # Less the fixed costs, which are on one thread too.

@@ -28,7 +28,6 @@ BY_ITSELF = 0.5  # of the wait for workers, in which the thread that trains comp
 MANY, FIXED = 500, 0.1  # differentiable operations of a step; the share of it from which on their fixed cost is told
 CHEAPER = "make the sampler cheaper, for example by drawing the indices of many batches at once"
 BEGUN = 0.2  # of all waiting, in the first steps of epochs
-UNUSED = 0.1  # of the backward pass: a shorter part after the last used gradient is not reported
 SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
 
@@ -351,27 +350,6 @@ def made_up(record: Record, step: Step) -> float:
     if times < FAR_BEYOND:
         return 0.0
     return work * max(0.0, 1 - step.model.median / rates[0] if rates and step.model else 1 - 1 / times)
-
-
-def padded(record: Record) -> float:
-    """Seconds of a step's forward and backward pass for positions that are padding in every sample of a batch."""
-    passes = sum(record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward"))
-    return min(1.0, max(0.0, record.number("padding") or 0.0)) * passes
-
-
-def for_nothing(record: Record) -> float:
-    """Seconds of a step's backward pass for gradients that nothing uses.
-
-    Those of weights that no optimizer has, by how many these are, or what follows the last gradient that is used.
-    """
-    share = min(1.0, max(0.0, record.number("unused_gradients") or 0.0, after_used(record)))
-    return share * (record.number("step_seconds", "backward") or 0.0)
-
-
-def after_used(record: Record) -> float:
-    """The share of the backward pass after the last gradient that an update uses; 0 where it is little, or on a GPU."""
-    share = record.number("unused_backward") or 0.0
-    return share if share >= UNUSED and record.text("accelerator") == "cpu" else 0.0
 
 
 def _pixels(record: Record, *path: str) -> float | None:

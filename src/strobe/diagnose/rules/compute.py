@@ -17,11 +17,10 @@ from strobe.diagnose.symptoms import (
     ACCUMULATE,
     PREPARING,
     accumulated,
-    after_used,
     cores_of_a_rank,
-    for_nothing,
     scaling,
 )
+from strobe.diagnose.wasted import after_used, again, for_nothing
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
 from strobe.records.run import Alternative, Figure, Record
 
@@ -179,6 +178,23 @@ def unused_gradients(record: Record, step: Step) -> Finding | None:
         f"The backward pass takes {duration(whole)} of each {duration(step.seconds)} step, and computes them too.",
         "If these weights are not to learn, such as a teacher's or a frozen network's, compute with them under "
         "torch.no_grad(), or call requires_grad_(False) on them. Otherwise give them to the optimizer.",
+        (),
+        up_to(without(step, compute=seconds)),
+    )
+
+
+def repeated_forward(record: Record, step: Step) -> Finding | None:
+    """A module computes the same several times within a step."""
+    seconds, calls = again(record), record.count("repeated", "calls") or 0
+    if seconds < NOTABLE * step.seconds:
+        return None
+    name = record.text("repeated", "name") or "A module"
+    return Finding(
+        "repeated_forward",
+        f"{name} is called {calls} times on the same input",
+        f"What repeats takes {percent(seconds / step.seconds)} of each {duration(step.seconds)} step, its backward "
+        "pass included, where it has one.",
+        "Call it once, and use its output for each loss and metric: detach() it for those that train nothing.",
         (),
         up_to(without(step, compute=seconds)),
     )

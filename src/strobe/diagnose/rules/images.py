@@ -2,7 +2,8 @@
 
 from strobe.diagnose.predict import NOTABLE, Step, up_to, with_both, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size, made_up, padded
+from strobe.diagnose.symptoms import FAR_BEYOND, SIZE, enlarged, fitting_size, made_up
+from strobe.diagnose.wasted import padded
 from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Figure, Record
 

@@ -1,0 +1,142 @@
+"""Modules that are called again with the same input within a step, of the first steps of a training."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any
+
+from torch import Tensor, nn
+from torch.compiler import is_compiling
+from torch.utils._pytree import tree_leaves
+
+from .clock import Clock
+
+LEARN = 3  # steps whose calls are looked at; the first one allocates memory, and tells no times
+
+
+@dataclass
+class _Call:
+    """A call of a module, which may be within another's."""
+
+    began: float
+    repeated: bool  # with an input that the module has had in this step, and not within such a call
+    outermost: bool
+    inside: bool  # a repeated call, or one itself
+    seconds: float = 0.0
+    learned: bool = False  # the backward pass went through it
+
+    def learn(self, _: Tensor) -> None:
+        """As a hook of its output."""
+        self.learned = True
+
+
+class RepeatedCalls:
+    """Looks at the calls of a module, of its children and of those in its lists, for ``LEARN`` steps or until `remove`.
+
+    Two calls are the same if module, mode and weights are, and if all positional tensors have the same memory.
+    Modules with dropout are left out: it differs from call to call. So are calls in a backward pass, which checkpoints
+    make, and modules that are compiled.
+
+    Attributes:
+        failure: An error of this class's own, after which it sees nothing more. It is kept from the training.
+    """
+
+    def __init__(self, module: nn.Module, clock: Clock) -> None:
+        self.failure: Exception | None = None
+        self._clock, self._thread, self._steps = clock, get_ident(), 0
+        self._open: list[_Call] = []
+        self._ended: list[_Call] = []  # of this step
+        self._seen: dict[Any, int] = {}
+        self._held: list[Any] = []  # arguments of this step: no other tensor takes their memory
+        self._most: dict[str, int] = {}  # calls with the same input in a step
+        self._seconds, self._again = [0.0, 0.0], [0.0, 0.0]  # of all calls and of repeated ones; of those that learned
+        self._hooks: list[Any] = []
+        watched = [one for one in _called(module) if _is_certain(one)]
+        if not any(_is_compiled(one) for one in (module, *watched)):
+            for one in watched:
+                self._hooks.append(one.register_forward_pre_hook(self._enter))
+                self._hooks.append(one.register_forward_hook(self._leave, always_call=True))
+
+    def found(self) -> dict[str, Any] | None:
+        """What is called again: its ``name``, how many ``calls`` a step makes with the same input, and their shares.
+
+        ``forward`` is the repeated calls' share of the time of all calls, ``backward`` that of those through which a
+        backward pass went. None if there is none.
+        """
+        if not self._most or not self._seconds[0]:
+            return None
+        name = max(self._most, key=lambda one: self._most[one])
+        shares = [again / whole if whole else 0.0 for again, whole in zip(self._again, self._seconds, strict=True)]
+        return {"name": name, "calls": self._most[name], "forward": shares[0], "backward": shares[1]}
+
+    def end_step(self) -> None:
+        """A step is over."""
+        for call in self._ended if self._steps else ():
+            for place in range(1 + call.learned):
+                self._seconds[place] += call.seconds * call.outermost
+                self._again[place] += call.seconds * call.repeated
+        self._seen, self._held, self._open, self._ended = {}, [], [], []
+        self._steps += 1
+        if self._steps == LEARN:
+            self.remove()
+
+    def remove(self) -> None:
+        """See no more; safe to call twice."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self._held = [], []
+
+    def _enter(self, module: nn.Module, given: tuple[Any, ...]) -> None:
+        if self.failure or is_compiling() or get_ident() != self._thread:
+            return
+        try:
+            tensors = [one for one in given if isinstance(one, Tensor)]
+            known = bool(tensors) and self._clock.phase != "backward"
+            count = 0
+            if known:
+                first = next(module.parameters())
+                key = (id(module), module.training, first._version, *map(_identity, tensors))
+                count = self._seen[key] = self._seen.get(key, 0) + 1
+                self._held += tensors
+            inside = bool(self._open) and self._open[-1].inside
+            repeated = count > 1 and not inside
+            outermost = not self._open
+            self._open.append(_Call(time.perf_counter(), repeated, outermost, inside or repeated))
+            if repeated and self._steps:
+                name = type(module).__name__
+                self._most[name] = max(self._most.get(name, 0), count)
+        except Exception as error:
+            self.failure = error
+
+    def _leave(self, module: nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        if self.failure or is_compiling() or get_ident() != self._thread or not self._open:
+            return
+        call = self._open.pop()
+        call.seconds = time.perf_counter() - call.began
+        if self._clock.phase != "backward":
+            self._ended.append(call)
+            for tensor in tree_leaves(output):
+                if isinstance(tensor, Tensor) and tensor.requires_grad:
+                    tensor.register_hook(call.learn)  # type: ignore[no-untyped-call]
+
+
+def _called(module: nn.Module) -> Iterator[nn.Module]:
+    """A module, its children, and what its lists and dictionaries hold; without those that have no weights."""
+    for one in (module, *module.children()):
+        for each in one.children() if isinstance(one, nn.ModuleList | nn.ModuleDict) else (one,):
+            if next(each.parameters(), None) is not None:
+                yield each
+
+
+def _is_certain(module: nn.Module) -> bool:
+    return not any(getattr(one, "p", 0) and "dropout" in type(one).__name__.lower() for one in module.modules())
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    compiled = getattr(module, "_compiled_call_impl", None) or getattr(module, "_compiler_ctx", None)
+    return bool(compiled) or type(module).__name__ == "OptimizedModule"
+
+
+def _identity(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.data_ptr(), tensor._version, tuple(tensor.shape), tensor.stride(), tensor.dtype

@@ -1,0 +1,129 @@
+"""Which modules a step calls again with the same input."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from strobe.callbacks.repeated import LEARN
+from strobe.callbacks.steps import StepRecorder
+from support.fitting import Model, fit
+from support.steps import recorder
+
+__all__ = ["recorder"]
+
+
+class Calling(Model):
+    """Its step is another function, of the module and its images."""
+
+    def __init__(self, step: Callable[[Any, Tensor], Tensor], *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Dropout(dropout), nn.Linear(64, 2))
+        self.other = nn.ModuleDict({"head": nn.Linear(4, 2)})
+        self.step = step
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.net(images)
+        return logits
+
+    def training_step(self, batch: list[Tensor]) -> Tensor:
+        return self.step(self, batch[0])
+
+
+def found(recorder: StepRecorder, step: Callable[[Any, Tensor], Tensor], **given: Any) -> dict[str, Any] | None:
+    model = Calling(step, **given)
+    fit(recorder, model=model, max_epochs=1)
+    hooks = [hook for one in model.modules() for hook in (*one._forward_hooks, *one._forward_pre_hooks)]
+    assert not hooks, "hooks are left"
+    assert recorder.step_log is not None
+    told: dict[str, Any] | None = recorder.step_log.meanwhile()["repeated"]
+    return told
+
+
+def twice(model: Any, images: Tensor) -> Tensor:
+    return (model(images).sum() + model(images).square().sum()) / 2
+
+
+def for_a_metric(model: Any, images: Tensor) -> Tensor:
+    loss: Tensor = model.net(images).sum()
+    with torch.no_grad():
+        model.accuracy = (model.net(images) > 0).float().mean()
+    return loss
+
+
+def of_views(model: Any, images: Tensor) -> Tensor:
+    loss: Tensor = model.other["head"](images).sum() + model.other["head"](images.detach()[:]).square().sum()
+    return loss
+
+
+def test_a_module_that_is_called_twice_is_told_once_though_it_calls_another(recorder: StepRecorder) -> None:
+    told = found(recorder, twice)
+    assert told is not None
+    assert (told["name"], told["calls"]) == ("Calling", 2)
+    assert 0.1 < told["forward"] < 0.9
+    assert 0.1 < told["backward"] < 0.9
+
+
+def test_a_call_that_trains_nothing_has_no_share_of_the_backward_pass(recorder: StepRecorder) -> None:
+    told = found(recorder, for_a_metric)
+    assert told is not None
+    assert (told["name"], told["calls"], told["backward"]) == ("Sequential", 2, 0.0)
+    assert told["forward"] > 0.1
+
+
+def test_views_of_one_memory_are_one_input_and_modules_in_a_dictionary_are_seen(recorder: StepRecorder) -> None:
+    told = found(recorder, of_views)
+    assert told is not None
+    assert told["name"] == "Linear"
+
+
+def changed_between(model: Any, images: Tensor) -> Tensor:
+    first = model.net(images).sum()
+    with torch.no_grad():
+        model.net[0].weight.mul_(1.0)
+    loss: Tensor = model.net(images).sum() + first.detach()
+    return loss
+
+
+def in_place(model: Any, images: Tensor) -> Tensor:
+    first = model.net(images).sum().detach()
+    loss: Tensor = model.net(images.clone().add_(1.0)).sum() + first
+    return loss
+
+
+def other_mode(model: Any, images: Tensor) -> Tensor:
+    model.net.eval()
+    with torch.no_grad():
+        wanted = model.net(images)
+    model.net.train()
+    loss: Tensor = (model.net(images) - wanted).square().sum()
+    return loss
+
+
+def again_in_the_backward_pass(model: Any, images: Tensor) -> Tensor:
+    loss: Tensor = checkpoint(model.net, images.requires_grad_(), use_reentrant=False).sum()
+    return loss
+
+
+@pytest.mark.parametrize("step", [changed_between, in_place, other_mode, again_in_the_backward_pass])
+def test_what_is_not_the_same_is_not_told(recorder: StepRecorder, step: Callable[[Any, Tensor], Tensor]) -> None:
+    assert found(recorder, step) is None
+
+
+def test_dropout_differs_from_call_to_call(recorder: StepRecorder) -> None:
+    assert found(recorder, lambda model, images: model.net(images).sum() + model.net(images).sum(), dropout=0.5) is None
+
+
+def test_only_the_first_steps_are_looked_at(recorder: StepRecorder) -> None:
+    hooked: list[int] = []
+
+    def step(model: Any, images: Tensor) -> Tensor:
+        hooked.append(len(model.net._forward_hooks))
+        return model.net(images).sum()  # type: ignore[no-any-return]
+
+    found(recorder, step)
+    assert hooked == [1] * LEARN + [0] * (len(hooked) - LEARN)
+    assert len(hooked) > LEARN
