@@ -14,6 +14,7 @@ import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import mkdtemp
 from time import monotonic_ns
 from typing import IO, Any
 
@@ -105,6 +106,23 @@ def claim(folder: Path) -> IO[bytes]:
         file.close()
         raise
     return file
+
+
+def new_folder(directory: str | Path | None = None) -> tuple[Path, IO[bytes]]:
+    """A temporary folder, and the claim that keeps it; what killed processes have left beside it is removed.
+
+    Args:
+        directory: where to make it; None: in the system's temporary directory.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    draft = Path(mkdtemp(prefix="new-", dir=directory))
+    draft.joinpath("switch").write_bytes(b"\0")
+    held = claim(draft)
+    path = draft.rename(draft.with_name(PREFIX + draft.name))
+    sweep(path.parent)
+    return path, held
 
 
 def sweep(directory: Path) -> None:

@@ -13,10 +13,9 @@ import shutil
 import threading
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from tempfile import mkdtemp
 from types import TracebackType
 
-from .ring_buffer import PREFIX, Batch, Ring, Track, begun_by_the_living, claim, map_file, read_ring, sweep
+from .ring_buffer import Batch, Ring, Track, begun_by_the_living, map_file, new_folder, read_ring
 
 _log = logging.getLogger(__name__)
 
@@ -106,11 +105,7 @@ class SpanFolder:
         if self._path is not None:
             return
         try:
-            draft = Path(mkdtemp(prefix="new-", dir=self._directory or _roomy()))
-            draft.joinpath("switch").write_bytes(b"\0")
-            self._claim = claim(draft)
-            path = draft.rename(draft.with_name(PREFIX + draft.name))
-            sweep(path.parent)
+            path, self._claim = new_folder(self._directory or _roomy())
             self._switch = map_file(path / "switch", 1)
         except OSError as error:
             _log.warning("Loading is not recorded: %s", error)

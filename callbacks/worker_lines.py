@@ -1,5 +1,6 @@
 """In which lines the workers of DataLoaders are, by looks at their stacks as at the training thread's."""
 
+import atexit
 import json
 import os
 import shutil
@@ -9,7 +10,6 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from tempfile import mkdtemp
 from types import ModuleType
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 
 from .columns import LOADING
 from .lines import Lines, Looks
+from .ring_buffer import new_folder
 
 MOST = 64  # workers, after which none is looked at any more: they may start anew in each epoch
 PATIENCE = 1.0  # seconds for the last look
@@ -34,12 +35,15 @@ class WorkerLines:
 
     def __init__(self) -> None:
         self.found = Looks()
-        self._folder = ""
         self._put: list[_LookedAt] = []
-        modules = [module for name in MODULES if (module := sys.modules.get(name)) is not None]
+        self._owner = os.getpid()
+        modules = [module for name in MODULES if (module := sys.modules.get(name)) and _is_its_own(module)]
+        if not modules:
+            return
         with suppress(OSError):
-            self._folder = mkdtemp(prefix="strobe-workers-")
-            self._put = [_LookedAt(module, self._folder) for module in modules if _is_its_own(module)]
+            self._folder, self._claim = new_folder()
+            self._put = [_LookedAt(module, str(self._folder)) for module in modules]
+            atexit.register(self.end)
         for one in self._put:
             setattr(one.module, LOOP, one)
 
@@ -49,10 +53,14 @@ class WorkerLines:
         for one in put:
             if getattr(one.module, LOOP) is one:
                 setattr(one.module, LOOP, one.loop)
-        for path in Path(self._folder).glob("*.json") if put else ():
+        if not put or self._owner != os.getpid():
+            return
+        atexit.unregister(self.end)
+        for path in self._folder.glob("*.json"):
             with suppress(OSError):
                 self.found.add(_places(json.loads(path.read_text())))
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._claim.close()
 
 
 class _LookedAt:

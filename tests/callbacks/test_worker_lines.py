@@ -71,7 +71,7 @@ def test_the_line_that_takes_the_time_of_workers_is_told(how: str, workers: int,
     assert (found[0]["function"], Path(found[0]["file"]).name) == ("read_slowly", Path(__file__).name)
     assert Path(__file__).read_text().splitlines()[found[0]["line"] - 1] == "    time.sleep(0.05)"
     assert found[0]["share"] > 0.8  # the rest of the time they wait to be asked
-    assert not list(own_folder.glob("strobe-workers-*"))
+    assert not list(own_folder.iterdir())
 
 
 def test_workers_of_a_validation_are_left_alone() -> None:
