@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.utils._pytree import tree_leaves
@@ -20,6 +21,8 @@ class _Call:
     """A call of a module, which may be within another's."""
 
     began: float
+    drawn: Tensor  # the state of torch's random numbers then
+    count: int  # of calls with this input in this step
     repeated: bool  # with an input that the module has had in this step, and not within such a call
     outermost: bool
     inside: bool  # a repeated call, or one itself
@@ -34,9 +37,9 @@ class _Call:
 class RepeatedCalls:
     """Looks at the calls of a module, of its children and of those in its lists, for ``LEARN`` steps or until `remove`.
 
-    Two calls are the same if module, mode and weights are, and if all positional tensors have the same memory.
-    Modules with dropout are left out: it differs from call to call. So are calls in a backward pass, which checkpoints
-    make, and modules that are compiled.
+    Two calls are the same if module, mode, weights and arguments are: the same tensors, or views of their memory.
+    Modules that draw random numbers are left out, such as those with dropout: they differ from call to call. So are
+    calls in a backward pass, which checkpoints make, and modules that are compiled.
 
     Attributes:
         failure: An error of this class's own, after which it sees nothing more. It is kept from the training.
@@ -49,13 +52,14 @@ class RepeatedCalls:
         self._ended: list[_Call] = []  # of this step
         self._seen: dict[Any, int] = {}
         self._held: list[Any] = []  # arguments of this step: no other tensor takes their memory
+        self._random: set[int] = set()  # modules, by their ``id``
         self._most: dict[str, int] = {}  # calls with the same input in a step
         self._seconds, self._again = [0.0, 0.0], [0.0, 0.0]  # of all calls and of repeated ones; of those that learned
         self._hooks: list[Any] = []
-        watched = [one for one in _called(module) if _is_certain(one)]
+        watched = list(_called(module))
         if not any(_is_compiled(one) for one in (module, *watched)):
             for one in watched:
-                self._hooks.append(one.register_forward_pre_hook(self._enter))
+                self._hooks.append(one.register_forward_pre_hook(self._enter, with_kwargs=True))
                 self._hooks.append(one.register_forward_hook(self._leave, always_call=True))
 
     def found(self) -> dict[str, Any] | None:
@@ -87,25 +91,21 @@ class RepeatedCalls:
             hook.remove()
         self._hooks, self._held = [], []
 
-    def _enter(self, module: nn.Module, given: tuple[Any, ...]) -> None:
+    def _enter(self, module: nn.Module, *given: Any) -> None:
         if self.failure or is_compiling() or get_ident() != self._thread:
             return
         try:
-            tensors = [one for one in given if isinstance(one, Tensor)]
-            known = bool(tensors) and self._clock.phase != "backward"
+            parts = tree_leaves(given)
             count = 0
-            if known:
-                first = next(module.parameters())
-                key = (id(module), module.training, first._version, *map(_identity, tensors))
+            if self._clock.phase != "backward" and id(module) not in self._random and any(map(torch.is_tensor, parts)):
+                weights = next(module.parameters())._version
+                key = (id(module), module.training, weights, *map(_identity, parts))
                 count = self._seen[key] = self._seen.get(key, 0) + 1
-                self._held += tensors
+                self._held += parts
             inside = bool(self._open) and self._open[-1].inside
             repeated = count > 1 and not inside
-            outermost = not self._open
-            self._open.append(_Call(time.perf_counter(), repeated, outermost, inside or repeated))
-            if repeated and self._steps:
-                name = type(module).__name__
-                self._most[name] = max(self._most.get(name, 0), count)
+            began, drawn, outermost = time.perf_counter(), torch.get_rng_state(), not self._open
+            self._open.append(_Call(began, drawn, count, repeated, outermost, inside or repeated))
         except Exception as error:
             self.failure = error
 
@@ -114,11 +114,18 @@ class RepeatedCalls:
             return
         call = self._open.pop()
         call.seconds = time.perf_counter() - call.began
-        if self._clock.phase != "backward":
-            self._ended.append(call)
-            for tensor in tree_leaves(output):
-                if isinstance(tensor, Tensor) and tensor.requires_grad:
-                    tensor.register_hook(call.learn)  # type: ignore[no-untyped-call]
+        if not torch.equal(call.drawn, torch.get_rng_state()):
+            self._random.add(id(module))
+            call.repeated = False
+        if self._clock.phase == "backward":
+            return
+        self._ended.append(call)
+        if call.repeated and self._steps:
+            name = type(module).__name__
+            self._most[name] = max(self._most.get(name, 0), call.count)
+        for tensor in tree_leaves(output):
+            if isinstance(tensor, Tensor) and tensor.requires_grad:
+                tensor.register_hook(call.learn)  # type: ignore[no-untyped-call]
 
 
 def _called(module: nn.Module) -> Iterator[nn.Module]:
@@ -129,14 +136,13 @@ def _called(module: nn.Module) -> Iterator[nn.Module]:
                 yield each
 
 
-def _is_certain(module: nn.Module) -> bool:
-    return not any(getattr(one, "p", 0) and "dropout" in type(one).__name__.lower() for one in module.modules())
-
-
 def _is_compiled(module: nn.Module) -> bool:
     compiled = getattr(module, "_compiled_call_impl", None) or getattr(module, "_compiler_ctx", None)
     return bool(compiled) or type(module).__name__ == "OptimizedModule"
 
 
-def _identity(tensor: Tensor) -> tuple[Any, ...]:
-    return tensor.data_ptr(), tensor._version, tuple(tensor.shape), tensor.stride(), tensor.dtype
+def _identity(part: Any) -> Any:
+    """Of an argument, or a part of one: the same memory, and unchanged; of no tensor, the same value or object."""
+    if isinstance(part, Tensor):
+        return part.data_ptr(), part._version, tuple(part.shape), part.stride(), part.dtype
+    return part if isinstance(part, int | float | str | None) else id(part)

@@ -16,12 +16,22 @@ from support.steps import recorder
 __all__ = ["recorder"]
 
 
+class Scaling(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(1))
+
+    def forward(self, images: Tensor, by: float = 1.0) -> Tensor:
+        return images * self.weight * by
+
+
 class Calling(Model):
     """Its step is another function, of the module and its images."""
 
     def __init__(self, step: Callable[[Any, Tensor], Tensor], *, dropout: float = 0.0) -> None:
         super().__init__()
         self.net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Dropout(dropout), nn.Linear(64, 2))
+        self.scaling = Scaling()
         self.other = nn.ModuleDict({"head": nn.Linear(4, 2)})
         self.step = step
 
@@ -103,14 +113,41 @@ def other_mode(model: Any, images: Tensor) -> Tensor:
     return loss
 
 
+def other_arguments(model: Any, images: Tensor) -> Tensor:
+    loss: Tensor = model.scaling(images, by=1.0).sum() + model.scaling(images, by=2.0).sum()
+    return loss + model.scaling(images, 3.0).sum() + model.scaling(images, 4.0).sum()
+
+
 def again_in_the_backward_pass(model: Any, images: Tensor) -> Tensor:
     loss: Tensor = checkpoint(model.net, images.requires_grad_(), use_reentrant=False).sum()
     return loss
 
 
-@pytest.mark.parametrize("step", [changed_between, in_place, other_mode, again_in_the_backward_pass])
+@pytest.mark.parametrize("step", [changed_between, in_place, other_mode, other_arguments, again_in_the_backward_pass])
 def test_what_is_not_the_same_is_not_told(recorder: StepRecorder, step: Callable[[Any, Tensor], Tensor]) -> None:
     assert found(recorder, step) is None
+
+
+def named(model: Any, images: Tensor) -> Tensor:
+    loss: Tensor = model.scaling(images=images, by=2.0).sum() + model.scaling(images=images, by=2.0).square().sum()
+    return loss
+
+
+def test_arguments_by_name_count(recorder: StepRecorder) -> None:
+    told = found(recorder, named)
+    assert told is not None
+    assert told["name"] == "Scaling"
+
+
+def beside_dropout(model: Any, images: Tensor) -> Tensor:
+    loss: Tensor = model(images).sum() + model.scaling(images).sum() + model.scaling(images).sum()
+    return loss + model(images).sum()
+
+
+def test_what_draws_nothing_is_told_beside_dropout(recorder: StepRecorder) -> None:
+    told = found(recorder, beside_dropout, dropout=0.5)
+    assert told is not None
+    assert (told["name"], told["calls"]) == ("Scaling", 2)
 
 
 def test_dropout_differs_from_call_to_call(recorder: StepRecorder) -> None:
