@@ -87,7 +87,7 @@ def test_the_parts_of_making_a_batch_are_told_apart_also_of_a_foreign_loader() -
     assert 0.024 < parts["decode"] < parts["collate"]
     assert 0.008 < parts["read"] < parts["decode"]
     assert parts["sampler"] >= 0.05
-    assert sum(parts.values()) == pytest.approx(found["seconds"], rel=0.05)
+    assert sum(parts.values()) <= found["seconds"]  # each moment is in one part at most; a busy machine has others
     assert loading_parts([IMAGES[:]], seconds=0.01) is None  # no data set of items
     streamed = loading_parts(DataLoader(Stream(), batch_size=2, num_workers=2), seconds=60)
     assert streamed is not None
