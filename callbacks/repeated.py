@@ -66,7 +66,7 @@ class RepeatedCalls:
         """What is called again: its ``name``, how many ``calls`` a step makes with the same input, and their shares.
 
         ``forward`` is the repeated calls' share of the time of all calls, ``backward`` that of those through which a
-        backward pass went. None if there is none.
+        backward pass went. None where no call is repeated.
         """
         if not self._most or not self._seconds[0]:
             return None

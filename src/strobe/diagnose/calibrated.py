@@ -38,7 +38,7 @@ class Calibration:
 
 @cache
 def calibration(path: Path = CALIBRATION) -> Calibration | None:
-    """The calibration that ships with Strobe; None if there is none.
+    """The calibration that ships with Strobe; None without its file.
 
     Raises:
         DataError: The file is damaged.
@@ -60,7 +60,7 @@ def widths(median: float, low: float, high: float) -> tuple[float, float]:
 
 
 def calibrated(own: Figure) -> Figure:
-    """A prediction whose interval is stretched by the calibration; unchanged, and without a level, if there is none.
+    """A prediction, its interval stretched by the calibration; without one it stays as it is, and has no level.
 
     By split-conformal prediction, with errors measured in widths of the prediction's own interval (Angelopoulos and
     Bates, "A gentle introduction to conformal prediction", 2021, section 2.3): noisier predictions stay wider.
