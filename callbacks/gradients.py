@@ -67,25 +67,17 @@ class UsedGradients:
         return sum(one.ended - one.used for one in over if one.used) / whole if whole else None
 
 
-class HookedGradients(UsedGradients):
-    """Hears of backward passes and updates by hooks of torch's, for ``LEARN`` steps or until `remove`.
-
-    Args:
-        optimizers: Those of whose parameters the gradients are followed.
-        clock: Where it knows of backward passes, these begin when their phase does.
+class FirstSteps:
+    """What hears of training by hooks of torch's, for ``LEARN`` steps or until `remove`.
 
     Attributes:
         failure: An error of this class's own, after which it hears nothing more. It is kept from the training.
     """
 
-    def __init__(self, optimizers: Iterable[Any], clock: Clock) -> None:
-        super().__init__()
+    def __init__(self) -> None:
         self.failure: Exception | None = None
-        self._clock, self._steps = clock, 0
-        self._hooks: list[Any] = [register_optimizer_step_post_hook(self._updated)]
-        for parameter in {one: None for optimizer in optimizers for one in parameters_of(optimizer)}:
-            if parameter.requires_grad and parameter.is_leaf:
-                self._hooks.append(parameter.register_post_accumulate_grad_hook(self._gradient))
+        self._steps = 0
+        self._hooks: list[Any] = []
 
     def end_step(self) -> None:
         """A step is over, and no optimizer updates."""
@@ -98,6 +90,24 @@ class HookedGradients(UsedGradients):
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
+
+
+class HookedGradients(FirstSteps, UsedGradients):
+    """Hears of backward passes and updates.
+
+    Args:
+        optimizers: Those of whose parameters the gradients are followed.
+        clock: Where it knows of backward passes, these begin when their phase does.
+    """
+
+    def __init__(self, optimizers: Iterable[Any], clock: Clock) -> None:
+        FirstSteps.__init__(self)
+        UsedGradients.__init__(self)
+        self._clock = clock
+        self._hooks.append(register_optimizer_step_post_hook(self._updated))
+        for parameter in {one: None for optimizer in optimizers for one in parameters_of(optimizer)}:
+            if parameter.requires_grad and parameter.is_leaf:
+                self._hooks.append(parameter.register_post_accumulate_grad_hook(self._gradient))
 
     def _gradient(self, parameter: Any) -> None:
         if self.failure or is_compiling():

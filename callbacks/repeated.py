@@ -12,8 +12,7 @@ from torch.compiler import is_compiling
 from torch.utils._pytree import tree_leaves
 
 from .clock import Clock
-
-LEARN = 3  # steps whose calls are looked at; the first one allocates memory, and tells no times
+from .gradients import FirstSteps
 
 
 @dataclass
@@ -34,8 +33,8 @@ class _Call:
         self.learned = True
 
 
-class RepeatedCalls:
-    """Looks at the calls of a module, of its children and of those in its lists, for ``LEARN`` steps or until `remove`.
+class RepeatedCalls(FirstSteps):
+    """Looks at the calls of a module, of its children and of those in its lists.
 
     Two calls are the same if module, mode, weights and arguments are: the same tensors, or views of their memory.
     Modules that draw random numbers are left out, such as those with dropout: they differ from call to call. So are
@@ -46,8 +45,8 @@ class RepeatedCalls:
     """
 
     def __init__(self, module: nn.Module, clock: Clock) -> None:
-        self.failure: Exception | None = None
-        self._clock, self._thread, self._steps = clock, get_ident(), 0
+        super().__init__()
+        self._clock, self._thread = clock, get_ident()
         self._open: list[_Call] = []
         self._ended: list[_Call] = []  # of this step
         self._seen: dict[Any, int] = {}
@@ -55,7 +54,6 @@ class RepeatedCalls:
         self._random: set[int] = set()  # modules, by their ``id``
         self._most: dict[str, int] = {}  # calls with the same input in a step
         self._seconds, self._again = [0.0, 0.0], [0.0, 0.0]  # of all calls and of repeated ones; of those that learned
-        self._hooks: list[Any] = []
         watched = list(_called(module))
         if not any(_is_compiled(one) for one in (module, *watched)):
             for one in watched:
@@ -75,21 +73,18 @@ class RepeatedCalls:
         return {"name": name, "calls": self._most[name], "forward": shares[0], "backward": shares[1]}
 
     def end_step(self) -> None:
-        """A step is over."""
+        """A step is over: add up its calls."""
         for call in self._ended if self._steps else ():
             for place in range(1 + call.learned):
                 self._seconds[place] += call.seconds * call.outermost
                 self._again[place] += call.seconds * call.repeated
         self._seen, self._held, self._open, self._ended = {}, [], [], []
-        self._steps += 1
-        if self._steps == LEARN:
-            self.remove()
+        super().end_step()
 
     def remove(self) -> None:
-        """See no more; safe to call twice."""
-        for hook in self._hooks:
-            hook.remove()
-        self._hooks, self._held = [], []
+        """See no more, and hold no argument; safe to call twice."""
+        super().remove()
+        self._held = []
 
     def _enter(self, module: nn.Module, *given: Any) -> None:
         if self.failure or is_compiling() or get_ident() != self._thread:

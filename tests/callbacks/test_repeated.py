@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from strobe.callbacks.repeated import LEARN
+from strobe.callbacks.gradients import LEARN
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import Model, fit
 from support.steps import recorder
