@@ -242,15 +242,16 @@ def own_line(frame: FrameType | None) -> tuple[Line | None, str]:
 
 
 def _library_line(frame: FrameType | None) -> Line | None:
-    """The outermost line of a library's function that loads, such as a transform, where no line is the user's own.
+    """The outermost function of a library that loads, such as a transform, where no line is the user's own.
 
-    Functions within others are left out: most are what a decorator puts around the one that is meant.
+    Its first line stands for all: what the user can change is the call. Functions within others are left out: most are
+    what a decorator puts around the one that is meant.
     """
     found = None
     while frame is not None and not (file := frame.f_code.co_filename).endswith(_FETCHING):
         installed = any(part in file for part in _INSTALLED) and not any(part in file for part in _PASSING)
         if installed and frame.f_code.co_name not in _PASSES_ON and ".<locals>." not in frame.f_code.co_qualname:
-            found = file, frame.f_lineno, _function(frame)
+            found = file, frame.f_code.co_firstlineno, _function(frame)
         frame = frame.f_back
     return found if frame is not None else None
 
