@@ -129,7 +129,7 @@ def test_only_what_overlaps_the_time_is_read(recording: SpanFolder) -> None:
 def test_each_thread_has_its_own_track(recording: SpanFolder) -> None:
     def batch(number: int) -> None:
         with batch_span(0, number):
-            barrier.wait(10)
+            barrier.wait(60)
             work()
 
     barrier = threading.Barrier(2)

@@ -20,7 +20,7 @@ from strobe.process.locks import locked
 
 def interrupt_once(ready: Callable[[], bool]) -> None:
     """Press Ctrl-C as soon as ``ready``, from another thread."""
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not ready() and time.monotonic() < deadline:
         time.sleep(0.001)
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)

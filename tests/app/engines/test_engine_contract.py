@@ -37,7 +37,7 @@ def _nothing_is_left_behind() -> object:
     yield
     gc.collect()  # what an error's frames held
     assert multiprocessing.active_children() == []
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while not set(threading.enumerate()) <= threads and time.monotonic() < deadline:
         time.sleep(0.001)  # torch does not wait for the threads of its queues
     assert set(threading.enumerate()) <= threads  # another test's may have ended meanwhile
@@ -119,7 +119,7 @@ class FirstIsLate(LoadedData):
 
     def __getitem__(self, index: int) -> Batch:
         if index == 0:
-            assert self.done[3].wait(10)
+            assert self.done[3].wait(60)
         self.done[index].set()
         return torch.zeros(1), torch.tensor(index)
 

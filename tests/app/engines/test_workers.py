@@ -64,7 +64,7 @@ def outcome(dataset: LoadedData, order: ShardedBatches) -> tuple[list[int], Base
 
     training = threading.Thread(target=consume, daemon=True)
     training.start()
-    training.join(30)
+    training.join(120)
     assert not training.is_alive()
     gc.collect()
     assert [thread for thread in threading.enumerate() if thread.name.startswith("loader")] == []
@@ -103,8 +103,8 @@ def test_only_workers_compute_on_one_thread() -> None:
     try:
         together = threading.Barrier(4)
         with ThreadPoolExecutor(4, initializer=become_worker) as pool:
-            assert [pool.submit(together.wait, 10) for _ in range(4)]  # each in a thread of its own
-            workers = [pool.submit(lambda: (together.wait(10), torch.get_num_threads())[1]) for _ in range(4)]
+            assert [pool.submit(together.wait, 60) for _ in range(4)]  # each in a thread of its own
+            workers = [pool.submit(lambda: (together.wait(60), torch.get_num_threads())[1]) for _ in range(4)]
             assert [worker.result() for worker in workers] == [1] * 4
             assert in_a_new_thread() == 3
         assert torch.get_num_threads() == 3

@@ -123,7 +123,7 @@ def test_sides_are_measured_one_after_the_other_and_what_fails_is_none(tmp_path:
         ("model", "data.batch_size=4096"): None,  # more than there are
         ("loader", "loader=tifffile engine.num_workers=1"): 8,
     }
-    with Measuring(tmp_path, TuneConfig(ceilings_seconds=0.2), deadline=time.monotonic() + 100) as machine:
+    with Measuring(tmp_path, TuneConfig(ceilings_seconds=0.2), deadline=time.monotonic() + 1000) as machine:
         given.append("data.batch_size=8")
         found = {(side, text): machine.alone(given, side, text.split()) for side, text in expected}
         assert machine._alone is not None
@@ -134,6 +134,6 @@ def test_sides_are_measured_one_after_the_other_and_what_fails_is_none(tmp_path:
 
 
 def test_a_configuration_that_cannot_be_built_has_no_sides(tmp_path: Path) -> None:
-    with Measuring(tmp_path, TuneConfig(), deadline=time.monotonic() + 100) as machine:
+    with Measuring(tmp_path, TuneConfig(), deadline=time.monotonic() + 1000) as machine:
         assert machine.alone(["data=sample", "data.batch_size=0"], "model", []) is None
     assert "data.batch_size=0 is out of range" in (tmp_path / "alone" / "output.txt").read_text()

@@ -19,6 +19,7 @@ from strobe.process.fork import Failure, FreshProcess, members
 from strobe.records.places import OUTPUT
 from support import faults_of_training
 from support.interruptions import interrupt_once
+from support.processes import wait_for
 
 BATCH = 8
 SMALL = "model._target_=strobe.validation.injected_faults.SmallClassifier"
@@ -77,14 +78,15 @@ def test_it_is_warm_and_takes_turns_without_an_end(loading: tuple[Trainee, Block
 def test_it_stands_still_between_turns(loading: tuple[Trainee, Block | Failure]) -> None:
     trainee, _ = loading
     trainee.turn(0.1)
-    assert trainee.session is not None
-    session = members(trainee.session)
+    found = trainee.session
+    assert found is not None
+    session = members(found)
     assert len(session) == 2  # training and its worker
-    time.sleep(0.05)
+    assert wait_for(lambda: states(found) == ["T", "T"], 60)  # a process without a core stops once it has one
     before = cpu_seconds(session)
     time.sleep(0.5)
     assert cpu_seconds(session) == before > 0
-    assert states(trainee.session) == ["T", "T"]
+    assert states(found) == ["T", "T"]
 
 
 @pytest.mark.parametrize(
