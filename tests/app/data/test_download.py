@@ -103,10 +103,12 @@ def reset(server: Server, connection: socket.socket) -> None:
 def test_what_arrived_is_kept_and_gone_on_with(
     server: Server, target: Path, monkeypatch: pytest.MonkeyPatch, *, fault: dict[str, Any], then: Any, words: str
 ) -> None:
-    monkeypatch.setattr(download, "SILENCE_S", 0.2)
     vars(server).update(fault, stop_after=HALF)
     server.then = lambda connection: then and then(server, connection)
-    assert words in refused(server, target)
+    with monkeypatch.context() as patch:
+        if then is hang:  # a server that answers may be slow on a busy machine
+            patch.setattr(download, "SILENCE_S", 0.5)
+        assert words in refused(server, target)
     kept = part_of(target).read_bytes()
     assert names(target.parent) == [part_of(target).name]
     assert PAYLOAD.startswith(kept)
