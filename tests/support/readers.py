@@ -36,7 +36,7 @@ def board(logdir: Path) -> Iterator[str]:
             server.terminate()
 
 
-def ask(url: str, ready: Callable[[Any], bool] = bool, seconds: float = 90) -> Any:
+def ask(url: str, ready: Callable[[Any], bool] = bool, seconds: float = 300) -> Any:
     """Ask until the answer is ready: TensorBoard reads its files in the background."""
     deadline, problem = time.monotonic() + seconds, "not what is waited for"
     while True:
@@ -47,7 +47,7 @@ def ask(url: str, ready: Callable[[Any], bool] = bool, seconds: float = 90) -> A
             content = json.loads(gzip.decompress(text) if packed else text)
             if ready(content):
                 return content
-        except (urllib.error.URLError, ConnectionError, json.JSONDecodeError) as error:
+        except (urllib.error.URLError, ConnectionError, TimeoutError, json.JSONDecodeError) as error:
             problem = str(error)
         assert time.monotonic() < deadline, f"{url} was not ready in {seconds} s: {problem}"
         time.sleep(0.2)

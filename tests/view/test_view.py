@@ -107,7 +107,7 @@ def end(child: subprocess.Popen[str], number: int) -> str:
     child.send_signal(number)
     said = child.communicate(timeout=LIMIT)[0]
     assert child.returncode == 0
-    _, alive = psutil.wait_procs(family, timeout=5)
+    _, alive = psutil.wait_procs(family, timeout=30)
     assert not alive
     return str(said)
 

@@ -118,7 +118,7 @@ def test_photos_are_found_as_on_the_disk(storage: str, tmp_path: Path) -> None:
 def test_what_the_storage_gives_is_measured_and_one_that_fails_then_ends_no_run(
     sample_root: Path, tiles_there: tuple[str, ...]
 ) -> None:
-    data: Any = composed_data(*tiles_there, "data.batch_size=4", "data.timeout_seconds=0.3")
+    data: Any = composed_data(*tiles_there, "data.batch_size=4")
     data.setup()
     rows = [{"epoch": step // 4, "data_wait": 0.2 if step < 4 else 0.1} for step in range(12)]
     found = measure_storage(data, 2, 0.1, rows)
@@ -132,4 +132,5 @@ def test_what_the_storage_gives_is_measured_and_one_that_fails_then_ends_no_run(
     assert min(found["rate"], found["more"], found["alone_seconds"]) > 0
     with nobody() as endpoint:
         source.objects.storage.endpoint, source.objects.storage._open = endpoint, None
+        source.objects.storage.timeout_seconds = 0.3
         assert measure_storage(data, 2, 0.1, rows) is None
