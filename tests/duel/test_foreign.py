@@ -47,7 +47,7 @@ def failure(training: Foreign) -> str:
     for _ in range(9):
         if isinstance(found, Failure):
             return found.reason
-        found = training.turn(0.01)
+        found = training.turn(0.05)
     raise AssertionError("it trains on")
 
 
