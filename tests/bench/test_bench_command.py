@@ -8,6 +8,7 @@ import signal
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,9 @@ def test_ctrl_c_while_the_server_imports_its_libraries_ends_all(sample_root: Pat
 
     def has_server() -> bool:
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-        return any("forkserver" in Path(f"/proc/{child}/cmdline").read_text() for child in children)
+        with suppress(FileNotFoundError):  # a short one has ended meanwhile
+            return any("forkserver" in Path(f"/proc/{child}/cmdline").read_text() for child in children)
+        return False
 
     assert wait_for(has_server)
     interrupted(process, signal.SIGINT, scratch)
