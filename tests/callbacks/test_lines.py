@@ -37,6 +37,7 @@ from strobe.callbacks.columns import (
 from strobe.callbacks.lines import Lines
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import SAMPLES, Model, fit, trainer_with
+from support.processes import wait_for
 from support.steps import recorder
 
 __all__ = ["recorder"]
@@ -203,8 +204,7 @@ def test_looks_keep_nothing_alive_that_a_function_held() -> None:
         for _ in range(12):
             step()
         assert any(one["function"] == "step" for one in looking.looks.found())  # they did look into it
-        time.sleep(0.2)  # a look may be under way
-        assert [one() for one in held] == [None] * 12
+        assert wait_for(lambda: [one() for one in held] == [None] * 12, 60)  # a look may be under way
     finally:
         gc.set_threshold(*thresholds)
         looking.end()
@@ -232,7 +232,7 @@ def test_the_time_of_a_sampler_is_seen_in_it_and_told_from_making_batches(record
 
 
 def test_the_time_in_which_samples_become_a_batch_is_seen(recorder: StepRecorder) -> None:
-    data = [([0.5] * 1000, 0) for _ in range(40)]  # each number of which becomes a tensor
+    data = [([0.5] * 2000, 0) for _ in range(40)]  # each number of which becomes a tensor
     trainer = trainer_with(recorder, limit_train_batches=9)
     trainer.fit(Listening(), DataLoader(data, 4), DataLoader(data, 4))  # type: ignore[arg-type]
     assert recorder.threads is not None
@@ -406,7 +406,7 @@ def test_a_librarys_function_that_has_no_frame_is_told_by_the_name_that_calls_it
             )
         for _ in range(20):
             torch.mm(values, values)
-        for _ in range(20):
+        for _ in range(60):  # each is quick
             sorted(numbers)
 
     seen = Lines(lambda: "forward")
@@ -432,7 +432,8 @@ def test_a_forward_is_told_with_its_class() -> None:
     for _ in range(10):
         network()
     seen.end()
-    assert {one["function"] for one in seen.looks.found()} == {"pause", "Network.forward"}
+    own = test_a_forward_is_told_with_its_class.__name__  # in which a thread without a core may be looked at often
+    assert {one["function"] for one in seen.looks.found()} - {own} == {"pause", "Network.forward"}
 
 
 def test_the_time_in_which_a_loader_ends_its_workers_is_told_from_waiting_for_them() -> None:
