@@ -42,7 +42,7 @@ def test_rounds_come_in_other_orders_and_skip_nobody(tmp_path: Path) -> None:
 
 
 def test_a_trial_warms_up_repeats_and_closes(tmp_path: Path) -> None:
-    results, _ = measured(tmp_path, cell("a", counting, seconds=0.02), turn=0.09, rounds=2)
+    results, _ = measured(tmp_path, cell("a", counting, seconds=0.02), turn=0.25, rounds=2)
     lines = (tmp_path / "cells" / slug(of(results, "a")["name"]) / "journal").read_text().splitlines()
     for number in ("0", "1"):
         words = [line.partition(" ")[2] for line in lines if line.startswith(number)]
@@ -57,10 +57,11 @@ def test_a_trial_warms_up_repeats_and_closes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [counting, quick])
 def test_quick_repetitions_are_timed_together_unless_they_time_themselves(tmp_path: Path, make: Any) -> None:
-    results, _ = measured(tmp_path, cell("a", make), turn=0.05, rounds=1)
-    trial = of(results, "a")["visits"][0]
-    assert (trial["repetitions"] > len(trial["seconds"])) == (make is counting)
-    assert len(trial["seconds"]) > 1 or make is counting
+    results, _ = measured(tmp_path, cell("a", make), turn=0.05, rounds=3)
+    trials = of(results, "a")["visits"]
+    together = [trial["repetitions"] > len(trial["seconds"]) for trial in trials]
+    assert any(together) if make is counting else not any(together)  # a busy machine makes one or the other not quick
+    assert any(len(trial["seconds"]) > 1 for trial in trials) or make is counting
 
 
 @pytest.mark.parametrize(
