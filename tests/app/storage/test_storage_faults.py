@@ -65,7 +65,7 @@ def test_requests_are_sent_again(storage: str, root: str) -> None:
     [
         ({"refuse": 1000}, "status 503"),
         ({"cut": 300}, "the connection failed"),
-        ({"latency": 1.5}, "no answer in time"),
+        ({"latency": 2.0}, "no answer in time"),
     ],
     ids=["busy", "cut", "slow"],
 )
@@ -73,13 +73,13 @@ def test_a_storage_that_does_not_answer_is_one_sentence(
     fault: dict[str, Any], why: str, storage: str, root: str
 ) -> None:
     with Faulty(storage) as line:
-        folder = below(root, line.endpoint, timeout_seconds=0.7, requests=2)
+        folder = below(root, line.endpoint, timeout_seconds=1.0, requests=2)
         folder.storage._open = None  # with its connections
         vars(line).update(fault)
         began = time.monotonic()
         told = sentence(folder)
         assert time.monotonic() - began < 30
-    assert f"{root}/0.bin cannot be fetched: {why}, after tries for up to 0.7 s; check data.endpoint=" in told
+    assert f"{root}/0.bin cannot be fetched: {why}, after tries for up to 1 s; check data.endpoint=" in told
     assert told.endswith("or give data.timeout_seconds=SECONDS")
 
 
