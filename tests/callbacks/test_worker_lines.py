@@ -54,6 +54,11 @@ class Other(Slow):
         return torch.zeros(1, 4)
 
 
+def look_often(_: int) -> None:
+    """Also in a worker that was not forked, which knows nothing of this test's patches."""
+    lines.EVERY = 0.005
+
+
 def lines_of(loader: DataLoader[Any]) -> list[dict[str, Any]]:
     looking = WorkerLines()
     assert worker._worker_loop is not LOOP
@@ -66,7 +71,8 @@ def lines_of(loader: DataLoader[Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(("how", "workers"), [("fork", 2), ("spawn", 1)])
 def test_the_line_that_takes_the_time_of_workers_is_told(how: str, workers: int, own_folder: Path) -> None:
-    found = lines_of(DataLoader(Slow(), 4, num_workers=workers, multiprocessing_context=how))
+    loader = DataLoader(Slow(), 4, num_workers=workers, multiprocessing_context=how, worker_init_fn=look_often)
+    found = lines_of(loader)
     assert {one["phase"] for one in found} == {LOADING}
     assert (found[0]["function"], Path(found[0]["file"]).name) == ("read_slowly", Path(__file__).name)
     assert Path(__file__).read_text().splitlines()[found[0]["line"] - 1] == "    time.sleep(0.05)"
