@@ -124,7 +124,7 @@ def test_four_processes_at_once_pack_once(some: Set) -> None:
     for child in children:
         child.start()
     for child in children:
-        child.join(60)
+        child.join(300)
         assert child.exitcode == 0
         child.close()
     assert noted.value == COUNT
