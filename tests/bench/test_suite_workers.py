@@ -73,7 +73,7 @@ def skipped() -> Iterator[None]:
 def assert_nothing_runs(before: set[threading.Thread]) -> None:
     """Neither a process nor a thread that was not there before."""
     assert not multiprocessing.active_children()
-    assert wait_for(lambda: not set(threading.enumerate()) - before, 10)
+    assert wait_for(lambda: not set(threading.enumerate()) - before, 60)
 
 
 def test_the_full_mode_has_all_stages_columns_and_workers(few_cores: None) -> None:

@@ -194,4 +194,4 @@ def test_when_it_is_interrupted_nothing_is_left(number: signal.Signals, said: st
     assert "There is no result, and neither training goes on." in last
     assert {signal.SIGINT: "Ctrl-C"}.get(number, number.name) in last
     assert nothing_is_left(project)
-    assert wait_for(lambda: not left_running(os.environ["PYTEST_CURRENT_TEST"]), 20)
+    assert wait_for(lambda: not left_running(os.environ["PYTEST_CURRENT_TEST"]), 60)
