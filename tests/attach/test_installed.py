@@ -22,7 +22,7 @@ class Slow(torch.utils.data.Dataset):
     def __len__(self):
         return 60
     def __getitem__(self, index):
-        time.sleep(0.002)
+        time.sleep(0.004)
         return torch.ones(32)
 
 loader = torch.utils.data.DataLoader(Slow(), batch_size=2)

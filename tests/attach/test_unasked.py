@@ -18,7 +18,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
 def collated(items):
-    time.sleep(0.002)
+    time.sleep(0.005)
     return default_collate(items)
 
 torch.manual_seed(1)
