@@ -52,8 +52,10 @@ def test_ranks_record_their_waits_and_change_no_weight(tmp_path: Path) -> None:
     for epoch, phase in enumerate(EPOCHS):
         waiting, napping = ([row for row in rows if row["epoch"] == epoch][1:] for rows in (first, second))
         assert mean(napping, phase) - mean(napping, f"wait_{phase}") >= NAP
-        assert mean(waiting, "exposed_wait") >= NAP / 2
-        assert mean(waiting, "total") - mean(waiting, "exposed_wait") < mean(napping, "total") - NAP / 2
+        waits = [row["exposed_wait"] for row in waiting]  # the median of steps: a busy machine may hold up either rank
+        assert statistics.median(waits) >= NAP / 2
+        own = [row["total"] - wait for row, wait in zip(waiting, waits, strict=True)]
+        assert statistics.median(own) < statistics.median(row["total"] for row in napping) - NAP / 2
     ours, plain = (torch.load(tmp_path / f"{name}.pt") for name in ("weights", "plain"))
     torch.testing.assert_close(ours, plain, rtol=0, atol=0)
 
