@@ -123,7 +123,7 @@ def test_a_request_to_end_is_heard_while_a_late_run_is_ended(tmp_path: Path) -> 
 
     thread = meanwhile(tmp_path, ask_twice)
     with pytest.raises(KeyboardInterrupt):
-        train([], tmp_path, timeout=2.0)
+        train([], tmp_path, timeout=2.4)
     thread.join()
     assert stopped
     assert not living(set(stopped))
