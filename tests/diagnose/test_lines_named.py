@@ -42,6 +42,11 @@ def line(
             [line("forward", 5, 0.6, "Net.forward")],
             "60% of the forward pass is spent in Net.forward, at train.py:5.",
         ),
+        (
+            *("small_operations", ""),  # either may make them
+            [line("forward", 5, 0.5, "Net.forward"), *(line("forward", number, 0.2) for number in (7, 8))],
+            "50% of the forward pass is spent in Net.forward, at train.py:5, and 40% in ask, at train.py:8.",
+        ),
         ("stalled", "forward", [line("forward", 31, 0.2)], ""),  # mostly elsewhere
         ("stalled", "forward", [line("backward", 31, 0.9)], ""),
         ("nothing", "", [line("forward", 3, 0.8)], "80% of the forward pass is spent in ask, at train.py:3."),
@@ -66,6 +71,11 @@ def line(
             *("library_call", "copy"),  # whose line is told, not the longest one
             [line("forward", 3, 0.8), line("forward", 9, 0.15) | {"library": "copy"}],
             "15% of the forward pass is spent in ask, at train.py:9.",
+        ),
+        (
+            *("library_call", "scipy"),  # arithmetic on its arrays is its own, where nothing else is computed
+            [line("forward", 3, 0.3) | {"library": "scipy"}, line("forward", 4, 0.25), line("forward", 9, 0.4, "rest")],
+            "55% of the forward pass is spent in ask, at train.py:3.",
         ),
         (
             *("library_call", "json"),  # in the phase in which it takes longest
@@ -130,3 +140,34 @@ def test_beside_other_processes_alone_the_longest_phase_is_named() -> None:
     record = example("shared_machine")
     record.summary["lines"] = [line("backward", 4, 0.9)]
     assert "90% of the backward pass is spent in ask, at train.py:4." in diagnose(record)[0].evidence
+
+
+@pytest.mark.parametrize(
+    ("lines", "cause"),
+    [
+        (
+            [line("forward", 3, 0.04, "marks") | {"library": "numpy"}, line("forward", 4, 0.035, "marks")],
+            "library_call",
+        ),
+        ([line("forward", 3, 0.04, "marks") | {"library": "numpy"}, line("forward", 4, 0.045, "marks")], "nothing"),
+        (
+            [line("forward", 3, 0.04, "Net.forward") | {"library": "numpy"}, line("forward", 4, 0.035, "Net.forward")],
+            "nothing",
+        ),
+        (
+            [
+                line("forward", 3, 0.04, "main") | {"library": "numpy"},
+                line("forward", 4, 0.035, "main"),
+                line("backward", 5, 1.0, "main"),
+            ],
+            "nothing",
+        ),
+    ],
+)
+def test_a_function_that_mostly_calls_a_library_is_there_for_it(lines: list[dict[str, Any]], cause: str) -> None:
+    """Its seconds count as the library's; not those of a network, or of a loop, which compute with torch."""
+    record = example("nothing")
+    seconds = record.summary["step_seconds"]
+    seconds["forward"], seconds["total"] = 10 * seconds["total"], 10 * seconds["total"]
+    record.summary["lines"] = lines
+    assert diagnose(record)[0].cause == cause

@@ -296,3 +296,14 @@ def test_of_two_about_equal_parts_the_same_one_comes_first() -> None:
     both.summary["callbacks"] = [CALLBACK | {"mean": 0.03}]
     assert causes(both) == ["stalled", "callback"]
     assert "About as costly" not in verdict(both, diagnose(both))
+
+
+def test_callbacks_that_cost_together_are_told_together() -> None:
+    record = example("nothing", summary__callbacks=[])
+    seconds = record.summary["step_seconds"]
+    seconds |= {"callbacks": seconds["total"], "total": 2 * seconds["total"]}
+    for name, share in (("Accuracy", 0.5), ("F1", 0.3), ("AUROC", 0.2)):
+        record.summary["callbacks"].append(CALLBACK | {"name": name, "mean": share * seconds["callbacks"]})
+    told = verdict(record, diagnose(record))
+    assert told.startswith("Accuracy takes 25% of each step")
+    assert "With F1 and AUROC it is 49%: without all of these, up to 2.0x as fast." in told

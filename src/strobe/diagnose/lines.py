@@ -8,10 +8,10 @@ from pathlib import Path
 from strobe.callbacks.columns import BETWEEN, COLLECTING, LOADING, OWNED, PHASES, RECOMPUTING, THREAD
 from strobe.diagnose.attribution import PLACES, threads_beside
 from strobe.diagnose.foreign import in_words, is_foreign
-from strobe.diagnose.looks import in_libraries
+from strobe.diagnose.looks import elsewhere, in_libraries, looks, seen_in
 from strobe.diagnose.rules import NAMES_LINES, Finding
 from strobe.diagnose.symptoms import PREPARING
-from strobe.present.format import percent
+from strobe.present.format import as_fast, percent
 from strobe.records.run import Record, as_number
 
 MOSTLY = 0.3  # of a phase: less in one function is not told
@@ -86,44 +86,45 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     library = {"library_call": finding.subject, "recomputing": RECOMPUTING}.get(finding.cause)
     share_of = "python" if finding.cause == "python_code" else "share"
     # The training thread sees what loads only where there are no workers; afterwards it was done without them.
-    sources = (record.items("lines"), record.items("ceilings", "loading", "lines"))
+    sources = [looks(record, phase), seen_in(record, phase, "ceilings", "loading", "lines")]
     slow = record.items("ranks", "slow")[:1] if finding.cause == "straggler" else []
     if any(slow):  # any other rank than 0
-        sources = (record.items("ranks", "lines"), [])
-    seen = ([one for one in each if isinstance(one, Mapping) and one.get("phase") == phase] for each in sources)
+        sources = [seen_in(record, phase, "ranks", "lines")]
     found = defaultdict[tuple[str, str], defaultdict[int, float]](lambda: defaultdict(float))
-    for one in next(filter(None, seen), ()):
+    for one in next(filter(None, sources), ()):
         if library not in (None, one.get("library")) or not one.get("file"):
             continue
         place = str(one.get("file")), str(one.get("function"))
         found[place][int(as_number(one.get("line")) or 0)] += as_number(one.get(share_of)) or 0.0
     if not found:
         return ""
-    (file, function), lines = max(found.items(), key=lambda one: sum(one[1].values()))
-    whole, line = sum(lines.values()), max(lines, key=lambda one: (lines[one], one))
-    share = lines[line]
+    (place, lines), *others = sorted(found.items(), key=lambda one: -sum(one[1].values()))
+    whole, function = min(1.0, sum(lines.values())), place[1]
     workers = phase == "data_wait" and record.count("num_workers")  # the rest of the wait is theirs
     if whole < (SOME if workers else MOSTLY) and finding.cause not in WITHIN:
         return ""
-    if finding.cause == "nothing" and phase in CALLS and function in _elsewhere(record, phase):
+    if finding.cause == "nothing" and phase in CALLS and function in elsewhere(record, phase):
         return ""
-    where = f"{'' if share >= AT * whole else 'most often '}at {Path(file).name}:{line}"
     rank = f" on rank {slow[0]}" if slow else ""
     inside = "" if (phase, function) == ("forward", "training_step") else f" in {function},"  # which it is
-    bound = _without(function, min(1.0, whole), phase, record) if finding.cause == "single_thread" else ""
-    return f"{percent(min(1.0, whole))} of {called}{rank} is spent{inside} {where}.{bound}"
+    told = f"{percent(whole)} of {called}{rank} is spent{inside} {_at(place, lines)}"
+    if others and (second := sum(others[0][1].values())) >= MOSTLY:
+        told += f", and {percent(second)} in {others[0][0][1]}, {_at(*others[0])}"
+    bound = _without(function, whole, phase, record) if finding.cause == "single_thread" else ""
+    return f"{told}.{bound}"
 
 
-def _elsewhere(record: Record, *phases: str) -> set[object]:
-    """The functions that were seen in other phases than these."""
-    seen = (one for one in record.items("lines") if isinstance(one, Mapping))
-    return {one.get("function") for one in seen if one.get("phase") not in phases}
+def _at(place: tuple[str, str], lines: Mapping[int, float]) -> str:
+    """Such as ``at train.py:57``, for a function of a file whose lines have these shares."""
+    line = max(lines, key=lambda one: (lines[one], one))
+    often = "" if lines[line] >= AT * sum(lines.values()) else "most often "
+    return f"{often}at {Path(place[0]).name}:{line}"
 
 
 def _without(function: str, share: float, phase: str, record: Record) -> str:
     """A sentence on how fast training would be without this much of a phase, if it is no network's, nor the loop's."""
     seconds, total = (record.number("step_seconds", name) or 0.0 for name in (phase, "total"))
-    if function in _elsewhere(record, phase) | {"training_step"} or function.endswith("forward") or not total:
+    if function in elsewhere(record, phase) | {"training_step"} or function.endswith("forward") or not total:
         return ""
-    times = 1 / max(1e-3, 1 - share * seconds / total)
-    return f" Without {function}, training would be up to {times:.{1 if times >= 1.5 else 2}f}x as fast."
+    most = as_fast(1 / max(1e-3, 1 - share * seconds / total))
+    return f" Without {function}, training would be up to {most}."

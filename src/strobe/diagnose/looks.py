@@ -11,6 +11,7 @@ from strobe.diagnose.predict import idle_of_device
 from strobe.records.run import Record, as_number
 
 CALLING = ("forward", "other")  # phases in which a library call may be a cause
+MOSTLY = 0.5  # of the looks at a function: if so many see a library, the function is there for calling it
 
 
 def parts_seen(
@@ -77,7 +78,7 @@ def ending_workers(record: Record) -> float:
 
 
 def _share_of(record: Record, phase: str, library: str) -> float:
-    seen = (one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == phase)
+    seen = seen_in(record, phase, "lines")
     return min(1.0, sum(as_number(one.get("share")) or 0.0 for one in seen if one.get("library") == library))
 
 
@@ -93,8 +94,42 @@ def in_python(record: Record, phase: str) -> float:
 
 
 def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
-    """The lines of the user's own code in which a phase was seen."""
-    return [one for one in record.items("lines") if isinstance(one, Mapping) and one.get("phase") == phase]
+    """The lines of the user's own code in which a phase was seen.
+
+    A library's arithmetic on arrays, such as ``a * b``, has no frame of the library's. So all lines of a function that
+    mostly calls one count as that one, unless it also computes with torch, as networks and loops do.
+    """
+    seen = seen_in(record, phase, "lines")
+    if phase not in CALLING:
+        return seen
+    functions, computing = defaultdict[str, list[Mapping[str, object]]](list), elsewhere(record, *CALLING)
+    for one in seen:
+        functions[f"{one.get('file')}:{one.get('function')}"].append(one)
+    for lines in functions.values():
+        function = lines[0].get("function")
+        if not (function in computing or str(function).endswith(("forward", "training_step", "None"))):
+            lines[:] = _as_called(lines)
+    return [one for lines in functions.values() for one in lines]
+
+
+def _as_called(lines: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """The lines of a function, as those of the library that it mostly calls; as they are if it mostly calls none."""
+    shares = defaultdict[str, float](float)
+    for one in lines:
+        shares[_library(one)] += as_number(one.get("share")) or 0.0
+    none, most = shares.pop("", 0.0), max(shares, key=lambda name: shares[name], default="")
+    return [{**one, "library": most} for one in lines] if none < MOSTLY * (none + sum(shares.values())) else lines
+
+
+def seen_in(record: Record, phase: str, *keys: str) -> list[Mapping[str, object]]:
+    """Of the lines below these keys of a record those in which a phase was seen."""
+    return [one for one in record.items(*keys) if isinstance(one, Mapping) and one.get("phase") == phase]
+
+
+def elsewhere(record: Record, *phases: str) -> set[object]:
+    """The functions that were seen in other phases than these."""
+    seen = (one for one in record.items("lines") if isinstance(one, Mapping))
+    return {one.get("function") for one in seen if one.get("phase") not in phases}
 
 
 def _cost(record: Record) -> float:

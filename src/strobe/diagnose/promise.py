@@ -7,15 +7,18 @@ from strobe.callbacks.columns import PARAMETRIZING
 from strobe.diagnose.predict import WORTH
 from strobe.diagnose.rules import Finding
 from strobe.measure import WIDEST
-from strobe.present.format import percent
+from strobe.present.format import as_fast, percent
 from strobe.records.run import Record
 
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
-# What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else.
+# What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else;
+# what a library computes, and padding, take the caches of what comes after.
 AT_LEAST = (
     "small_operations",
     "single_thread",
     "python_code",
+    "library_call",
+    "padding",
     "background_thread",
     "precision",
     "unused_gradients",
@@ -64,10 +67,9 @@ def bound(finding: Mapping[str, Any]) -> str:
     without = "With no waiting at all" if finding.get("cause") == "loader" else "Without it"
     if most < WORTH:
         return ""
-    times = f"{most:.{1 if most >= 1.5 else 2}f}x as fast"
     if finding.get("cause") in AT_LEAST or finding.get("subject") == PARAMETRIZING:  # whose backward pass is unseen
-        return f"{without}, training would be about {times}, perhaps more"
-    return f"{without}, training would be up to {times}"
+        return f"{without}, training would be about {as_fast(most)}, perhaps more"
+    return f"{without}, training would be up to {as_fast(most)}"
 
 
 def _is_bounded(finding: Mapping[str, Any]) -> bool:

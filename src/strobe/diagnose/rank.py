@@ -31,7 +31,7 @@ from strobe.diagnose.symptoms import (
 )
 from strobe.diagnose.uneven import growth
 from strobe.overrides import applied, command_of, key_of, split
-from strobe.present.format import counted, duration, inside, percent
+from strobe.present.format import as_fast, counted, duration, inside, listed, percent
 from strobe.present.format import rate as figure
 from strobe.records.run import Record, rate_of
 from strobe.traces.evidence import read_evidence
@@ -317,12 +317,17 @@ def _limit(record: Record, step: Step | None, finding: Finding) -> str:
 
 
 def _as_much(findings: Sequence[Finding]) -> str:
-    """A sentence on a second finding that costs about as much as the first; empty if there is none."""
-    first, second = findings[0], findings[1] if len(findings) > 1 else None
-    losses = [one.lost or 0.0 for one in (first, second) if one]
-    if second is None or min(losses) < (1 - TIE) * max(losses):
+    """A sentence on what costs about as much as the first finding, or is of its kind; empty if there is nothing."""
+    first, *others = findings
+    alike = [one for one in others if one.cause == first.cause in ("callback", "logging") and one.lost]
+    lost = sum(one.lost or 0.0 for one in (first, *alike))
+    if alike and (1 - TIE) * lost > (first.lost or 0.0):
+        names, most = listed([one.subject for one in alike]), as_fast(1 / (1 - min(MOST_LOST, lost)))
+        return f" With {names} it is {percent(lost)}: without all of these, up to {most}."
+    losses = [one.lost or 0.0 for one in findings[:2]]
+    if not others or min(losses) < (1 - TIE) * max(losses):
         return ""
-    return f" About as costly: {inside(second.title, second.subject)}."
+    return f" About as costly: {inside(others[0].title, others[0].subject)}."
 
 
 def _helps(finding: Finding, shares: Mapping[tuple[str, str], float]) -> bool:

@@ -1,7 +1,7 @@
 """Numbers as text: for the terminal, pages, pictures and sentences alike."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,16 @@ def percent(share: float) -> str:
 def times(factor: float) -> str:
     """A factor, such as a speed-up: 1.83 with the sign for times."""
     return f"{factor:,.{2 if factor < 100 else 0}f}{TIMES}"
+
+
+def as_fast(factor: float) -> str:
+    """A speed-up in a sentence: ``1.83x as fast``, with one digit from 1.5 on: ``2.4x as fast``."""
+    return f"{factor:.{1 if factor >= 1.5 else 2}f}x as fast"
+
+
+def listed(names: Sequence[str]) -> str:
+    """As a sentence lists them: ``a``, ``a and b``, ``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
 def counted(number: int, noun: str) -> str:

@@ -14,7 +14,7 @@ from strobe.overrides import key_of
 from strobe.present.charts.rows import ROW, Segment, axis, stacked
 from strobe.present.charts.scale import Scale, axis_of_rates
 from strobe.present.charts.svg import line, meter, rect, svg, whisker
-from strobe.present.format import counted, duration, figure, interval, percent, size, times
+from strobe.present.format import counted, duration, figure, interval, listed, percent, size, times
 from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, facts, more, named, note
 from strobe.records.run import Alternative, Record, as_number, rate_of
 from strobe.report.wording import ceiling_rates, entries, lowest, phase_of, share_of_ceiling, unit_of
@@ -125,8 +125,7 @@ def _between(record: Record, total: float) -> list[str]:
         if value := record.number("between_seconds", name):
             share = f"{'+' * (value / total >= 0.005)}{percent(value / total)}"
             parts.append(f"{duration(value)} of {_BETWEEN.get(name, name)} ({share})")
-    told = " and ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
-    lines = [f"Between steps, as a mean for each step: {told}."] if told else []
+    lines = [f"Between steps, as a mean for each step: {listed(parts)}."] if parts else []
     if startup := record.number("startup_seconds"):
         what = "the sanity check, starting workers, making the loader's iterator"
         lines.append(f"fit took {duration(startup)} before its first step: {what}.")
