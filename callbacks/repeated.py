@@ -1,7 +1,8 @@
 """Modules that are called again with the same input within a step, of the first steps of a training."""
 
+import gc
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 from torch.compiler import is_compiling
 from torch.utils._pytree import tree_leaves
 
-from .clock import Clock
 from .gradients import FirstSteps
 
 
@@ -34,7 +34,7 @@ class _Call:
 
 
 class RepeatedCalls(FirstSteps):
-    """Looks at the calls of a module, of its children and of those in its lists.
+    """Looks at the calls of modules, of their children and of those in their lists.
 
     Two calls are the same if module, mode, weights and arguments are: the same tensors, or views of their memory.
     Modules that draw random numbers are left out, such as those with dropout: they differ from call to call. So are
@@ -44,9 +44,9 @@ class RepeatedCalls(FirstSteps):
         failure: An error of this class's own, after which it sees nothing more. It is kept from the training.
     """
 
-    def __init__(self, module: nn.Module, clock: Clock) -> None:
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
         super().__init__()
-        self._clock, self._thread = clock, get_ident()
+        self._thread = get_ident()
         self._open: list[_Call] = []
         self._ended: list[_Call] = []  # of this step
         self._seen: dict[Any, int] = {}
@@ -54,9 +54,10 @@ class RepeatedCalls(FirstSteps):
         self._random: set[int] = set()  # modules, by their ``id``
         self._most: dict[str, int] = {}  # calls with the same input in a step
         self._seconds, self._again = [0.0, 0.0], [0.0, 0.0]  # of all calls and of repeated ones; of those that learned
-        watched = list(_called(module))
-        if not any(_is_compiled(one) for one in (module, *watched)):
-            for one in watched:
+        whole = list(modules)
+        watched = {id(one): one for module in whole for one in _called(module)}
+        if not any(_is_compiled(one) for one in (*whole, *watched.values())):
+            for one in watched.values():
                 self._hooks.append(one.register_forward_pre_hook(self._enter, with_kwargs=True))
                 self._hooks.append(one.register_forward_hook(self._leave, always_call=True))
 
@@ -92,7 +93,7 @@ class RepeatedCalls(FirstSteps):
         try:
             parts = tree_leaves(given)
             count = 0
-            if self._clock.phase != "backward" and id(module) not in self._random and any(map(torch.is_tensor, parts)):
+            if not _is_in_backward() and id(module) not in self._random and any(map(torch.is_tensor, parts)):
                 weights = next(module.parameters())._version
                 key = (id(module), module.training, weights, *map(_identity, parts))
                 count = self._seen[key] = self._seen.get(key, 0) + 1
@@ -112,7 +113,7 @@ class RepeatedCalls(FirstSteps):
         if not torch.equal(call.drawn, torch.get_rng_state()):
             self._random.add(id(module))
             call.repeated = False
-        if self._clock.phase == "backward":
+        if _is_in_backward():
             return
         self._ended.append(call)
         if call.repeated and self._steps:
@@ -121,6 +122,18 @@ class RepeatedCalls(FirstSteps):
         for tensor in tree_leaves(output):
             if isinstance(tensor, Tensor) and tensor.requires_grad:
                 tensor.register_hook(call.learn)  # type: ignore[no-untyped-call]
+
+
+def networks() -> list[nn.Module]:
+    """The modules of this process that are part of no other one: a loop's script hands none over."""
+    found = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
+    parts = {id(child) for one in found for child in one.children()}
+    return [one for one in found if id(one) not in parts]
+
+
+def _is_in_backward() -> bool:
+    """Whether this thread runs a backward pass."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def _called(module: nn.Module) -> Iterator[nn.Module]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from .batches import ignored_of, padding_of
 from .clock import Clock, Lap, by_phase
 from .columns import (
@@ -30,7 +32,7 @@ from .columns import (
     RANKS,
     lines_of,
 )
-from .gradients import UsedGradients
+from .gradients import FirstSteps, HookedGradients, UsedGradients
 from .repeated import RepeatedCalls
 from .threads import Threads
 from .waits import Waits
@@ -210,6 +212,7 @@ class StepLog:
         self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
         self.gradients = gradients  # of the first steps
         self.repeated: RepeatedCalls | None = None  # as these
+        self._hooked: list[FirstSteps] = []
         self._padded: list[tuple[float | None, float | None]] = []
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
@@ -228,7 +231,17 @@ class StepLog:
         if self.clock.device is not None and (told := self.clock.device.ready()):
             self._rows.tell(told)
         self._rows.write(now)
+        for one in self._hooked:
+            one.end_step()
         return lap
+
+    def watch(self, modules: Iterable[nn.Module], optimizers: Iterable[Any] = ()) -> None:
+        """Hear of the calls of these modules, and of the gradients of these optimizers, in the next steps."""
+        self.repeated = RepeatedCalls(modules)
+        self._hooked.append(self.repeated)
+        if optimizers := list(optimizers):
+            self.gradients = hooked = HookedGradients(optimizers, self.clock)
+            self._hooked.append(hooked)
 
     def look_into(self, batch: Any) -> None:
         """Look for padding, and for labels that the loss ignores, in the first batches."""
@@ -271,6 +284,8 @@ class StepLog:
 
     def close(self) -> None:
         """Write what is left; the device is waited for."""
+        for one in self._hooked:
+            one.remove()
         self.threads.end()
         with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
             self._rows.tell(self.clock.device.finish() if self.clock.device else ())

@@ -11,11 +11,9 @@ from .accelerators import is_accelerator
 from .batches import elements_of, size_of
 from .columns import rows_of
 from .device_clock import DeviceClock
-from .gradients import HookedGradients
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
 from .owners import checkpoint_names, metrics_of, owners, owners_between, restore_idle, skip_idle
 from .phases import PhaseClock
-from .repeated import RepeatedCalls
 from .rows import StepLog, StepRows
 from .threads import Threads
 from .waits import Waits
@@ -52,8 +50,6 @@ class StepRecorder(Callback):
         self._clock: PhaseClock | None = None
         self._log: StepLog | None = None  # of the latest `fit`
         self._waits: Waits | None = None  # of one of several ranks
-        self._gradients: HookedGradients | None = None  # of the first steps, on a CPU
-        self._repeated: RepeatedCalls | None = None  # as these
         self._began = 0.0  # `fit`, by time.monotonic
         self.startup_seconds: float | None = None  # of `fit`, before its first step: a sanity check, starting workers
 
@@ -93,11 +89,8 @@ class StepRecorder(Callback):
         """Begin the first step here; a run that is resumed within an epoch does not start that epoch again."""
         self._profilers = [one for one in trainer.callbacks if getattr(one, "recording", None) is not None]
         self._recording = self._is_recorded()
-        if self._clock is not None and trainer.world_size == 1 and trainer.strategy.root_device.type == "cpu":
-            self._gradients = HookedGradients(trainer.optimizers, self._clock)
-            self._repeated = RepeatedCalls(pl_module, self._clock)
-            if self._log is not None:
-                self._log.gradients, self._log.repeated = self._gradients, self._repeated
+        if self._log is not None and trainer.world_size == 1 and trainer.strategy.root_device.type == "cpu":
+            self._log.watch([pl_module], trainer.optimizers)
         self._look(trainer)
         self._begin()
 
@@ -134,9 +127,6 @@ class StepRecorder(Callback):
         elements = elements_of(batch) if self._waits else None
         lap = self._log.end_step(step, trainer.current_epoch, images, profiled=profiled, elements=elements)
         self._log.look_into(batch)
-        for one in (self._gradients, self._repeated):
-            if one is not None:
-                one.end_step()
         if self.loggers and not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             phases = lap.phases | {"total": sum(lap.phases.values())}
             scalars = {f"step_seconds/{name}": value for name, value in phases.items()}
@@ -191,10 +181,6 @@ class StepRecorder(Callback):
         if waits is not None:
             waits.remove()
             vars(self).pop("on_before_backward", None)
-        hooked, self._gradients, self._repeated = (self._gradients, self._repeated), None, None
-        for one in hooked:
-            if one is not None:
-                one.remove()
         if clock is None:
             return
         try:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.fabric import Fabric
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import strobe
@@ -18,7 +19,7 @@ from strobe.attach import loops
 from support.fitting import Standstill, standstill
 from support.foreign import SLOW, STEP, Stream, loaded
 from support.places import ROOT
-from support.watched import STEPS, Loop, alone, record, rows
+from support.watched import STEPS, Loop, alone, first, record, rows
 
 __all__ = ["alone", "standstill"]
 pytestmark = pytest.mark.usefixtures("alone")
@@ -80,6 +81,33 @@ def test_each_batch_is_a_step_whatever_gives_it(loader: Any, form: Any, standsti
     ]
     assert all(float(row["total"]) == pytest.approx(STEP) for row in rows())
     assert {path.name for path in Path("here").iterdir()} == {"steps.csv", "summary.json"}
+
+
+def twice(model: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+    loss: torch.Tensor = model(images).square().mean() + model(images).detach().mean()
+    return loss
+
+
+def again_in_the_backward_pass(model: torch.nn.Module, images: torch.Tensor) -> torch.Tensor:
+    loss: torch.Tensor = checkpoint(model, images, use_reentrant=False).square().mean()
+    return loss
+
+
+@pytest.mark.parametrize(("loss", "calls"), [(twice, 2), (again_in_the_backward_pass, None)])
+def test_a_network_that_is_called_twice_on_a_batch_is_told(
+    loss: Any, calls: int | None, standstill: Standstill
+) -> None:
+    loop = Loop(standstill)
+    loop.model[1] = torch.nn.Tanh()  # instead of what draws random numbers
+    for batch in (watched := strobe.watch(loop.loader(), directory="here")):
+        loop.optimizer.zero_grad()
+        loop.nap("step")
+        loss(loop.model, first(batch)).backward()
+        loop.optimizer.step()
+    watched.close()
+    told = record()["repeated"]
+    assert (told and (told["name"], told["calls"])) == (calls and ("Sequential", calls))
+    assert not [hook for one in loop.model.modules() for hook in (*one._forward_hooks, *one._forward_pre_hooks)]
 
 
 @pytest.mark.parametrize("again", [True, False], ids=["a new watch each epoch", "one watch"])

@@ -1,7 +1,8 @@
 """What a training is set to, as far as its Trainer and loaders tell: only attributes are read, no loader is used."""
 
 import gc
-from collections.abc import Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -161,3 +162,11 @@ def _others_profile() -> bool:
 def _loaders(loader: Any) -> list[Any]:
     """The DataLoaders among one loader or a collection of them; others tell nothing."""
     return [one for one in tree_leaves(loader) if isinstance(getattr(one, "num_workers", None), int)]
+
+
+def reference(thing: Any) -> Callable[[], Any]:
+    """The thing, kept no longer than the script keeps it where that is possible."""
+    try:
+        return weakref.ref(thing)
+    except TypeError:  # a list
+        return lambda: thing

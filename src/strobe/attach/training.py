@@ -3,7 +3,6 @@
 import contextlib
 import os
 import time
-import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +20,7 @@ from strobe.attach.settings import (
     device_of,
     keeps_its_profiler,
     loading_of,
+    reference,
     schedule_on,
     updating,
     what_is_loaded,
@@ -33,7 +33,8 @@ from strobe.callbacks.clock import Clock
 from strobe.callbacks.columns import OWNED, rows_of
 from strobe.callbacks.device_clock import DeviceClock
 from strobe.callbacks.loop import LoopPhases, LoopTrace
-from strobe.callbacks.rows import StepLog, StepRows
+from strobe.callbacks.repeated import networks
+from strobe.callbacks.rows import StepLog, StepRows, compiled_graphs
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.waits import Waits
 from strobe.diagnose.foreign import UNSEEN
@@ -67,8 +68,8 @@ class Training:
         self.pid, self.thread = os.getpid(), get_ident()
         self.rank, self.ranks = rank(), ranks()
         self.named, self.report, self.unasked = asked.optimizers is not None, asked.report, asked.unasked
-        self.loader = _reference(loader)
-        self.dataset = _reference(getattr(loader, "dataset", None))
+        self.loader = reference(loader)
+        self.dataset = reference(getattr(loader, "dataset", None))
         self.turns: Loop | None = None  # whose steps end with updates
         self.config = loading_of(loader) | {"loop": True, "unasked": asked.unasked}
         self.known = what_is_loaded(loader)
@@ -300,6 +301,8 @@ class Training:
             self.profiled = self.trace.recording
         profiled = profiled or self.profiled
         self.log.end_step(self.step, self.epoch, images, profiled=profiled, elements=self.elements)
+        if not self.step and self.device == "cpu" and self.ranks == 1 and not compiled_graphs():
+            self.log.watch(networks())
         self.step, self.fetched_one = self.step + 1, False
 
     # --- its end
@@ -390,11 +393,3 @@ def training_of(asked: Asked) -> "Training | None":
     if (place := shared_directory(rank(), ranks(), partial(new_directory, asked.directory))) is None:
         stop()  # or each loop would wait for rank 0
     return None if place is None else Training(asked, place)
-
-
-def _reference(thing: Any) -> Callable[[], Any]:
-    """The thing, kept no longer than the script keeps it where that is possible."""
-    try:
-        return weakref.ref(thing)
-    except TypeError:  # a list
-        return lambda: thing
