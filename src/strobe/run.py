@@ -13,7 +13,7 @@ from pathlib import Path
 
 from strobe.attach import driver
 from strobe.attach.entry import DIRECTORY, GROUPS, TRACE, WANTED
-from strobe.errors import StrobeError
+from strobe.errors import ConfigError, StrobeError
 from strobe.process.launch import Parser, command_of, script_arguments, start
 
 EXAMPLES = """
@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the script in this process.
 
     Raises:
+        ConfigError: No record can be written into the given folder.
         StrobeError: Lightning would not find Strobe.
     """
     parser = Parser(
@@ -47,9 +48,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise StrobeError(
             "Lightning does not find Strobe: its entry points are not installed; install Strobe again with pip"
         )
+    if given.out:
+        _require_folder(given.out.absolute())
     told = {WANTED: "1"} | ({TRACE: "1"} if given.trace else {})
     told |= {DIRECTORY: str(given.out.absolute())} if given.out else {}
     os.execve(sys.executable, [sys.executable, driver.__file__, *command_of(given)], os.environ | told)
+
+
+def _require_folder(wanted: Path) -> None:
+    there = next(one for one in (wanted, *wanted.parents) if one.exists())
+    if not there.is_dir():
+        raise ConfigError(f"--out {wanted} cannot be a folder, because {there} is a file; give another one")
+    if not os.access(there, os.W_OK):
+        raise ConfigError(f"--out {wanted} cannot be written, because {there} is read-only; give another folder")
 
 
 if __name__ == "__main__":

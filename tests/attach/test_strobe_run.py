@@ -12,7 +12,7 @@ import pytest
 
 from strobe import Strobe, run
 from strobe.attach import driver, entry
-from strobe.errors import StrobeError
+from strobe.errors import ConfigError, StrobeError
 from support.entry_points import groups, install
 
 
@@ -32,7 +32,9 @@ def test_it_becomes_the_script(monkeypatch: pytest.MonkeyPatch, installed: None)
     assert (environment["STROBE"], environment["STROBE_TRACE"]) == ("1", "1")
 
 
-@pytest.mark.parametrize(("begun", "end", "code"), [(False, "sys.exit(3)", 3), (True, "", 0), (False, "1 / 0", 1)])
+@pytest.mark.parametrize(
+    ("begun", "end", "code"), [(False, "sys.exit(3)", 3), (True, "", 0), (False, "", 0), (False, "1 / 0", 1)]
+)
 def test_a_script_that_trains_nothing_is_told_so_at_its_end(
     begun: bool, end: str, code: int, installed: None, tmp_path: Path
 ) -> None:
@@ -47,8 +49,24 @@ def test_a_script_that_trains_nothing_is_told_so_at_its_end(
     assert done.returncode == code
     assert done.stdout == f"['train.py', '--lr', '1'] ['train.py', '--lr', '1'] {tmp_path / 'train.py'}\n"
     said = done.stderr.splitlines()
-    assert said[-1:] == ([] if begun else [driver.NOTHING])
+    assert said[-1:] == ([] if begun else [driver.NOTHING + driver.OTHERWISE * (code == 0)])
     assert done.stderr.count("  File ") == (end == "1 / 0")
+
+
+def test_a_record_goes_where_the_command_was_typed(installed: None, tmp_path: Path) -> None:
+    place = "from strobe.attach.place import new_directory; new_directory(None)"
+    (tmp_path / "train.py").write_text(f"import os, tempfile; os.chdir(tempfile.gettempdir()); {place}")
+    subprocess.run([sys.executable, "-m", "strobe.run", "train.py"], capture_output=True, check=True)
+    assert [path.parent.name for path in tmp_path.glob("strobe-runs/*/*-train/steps.csv")]
+
+
+def test_a_folder_for_the_record_that_is_a_file_is_refused_before_the_script_runs(
+    installed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "taken").touch()
+    monkeypatch.setattr(os, "execve", lambda *_: pytest.fail("it runs"))
+    with pytest.raises(ConfigError, match=r"--out .*taken/here cannot be a folder, because .*taken is a file"):
+        run.main(["--out", str(tmp_path / "taken" / "here"), "train.py"])
 
 
 def test_an_installation_without_entry_points_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,11 @@
 import atexit
 import os
 import sys
+from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 
-from strobe.attach import unasked
+from strobe.attach import place, unasked
 from strobe.attach.place import BEGUN, MEMORY
 from strobe.probe import running
 from strobe.process.launch import rank
@@ -13,8 +15,9 @@ from strobe.process.output import note
 
 NOTHING = (
     "Strobe: nothing was trained with Lightning's Trainer.fit, or with an optimizer of torch in the script's own "
-    "process and thread, so there is no record. Where other code trains, write: for batch in strobe.watch(batches)"
+    "process and thread, so there is no record."
 )
+OTHERWISE = " Where other code trains, write: for batch in strobe.watch(batches)"
 
 
 def main() -> None:
@@ -22,16 +25,24 @@ def main() -> None:
     begun = os.memfd_create(MEMORY)  # which the processes that it starts find below /proc
     os.environ[BEGUN] = f"/proc/{os.getpid()}/fd/{begun}"
     home = os.getpid()
+    with suppress(OSError):  # of a folder that is gone
+        place.home = Path.cwd()
 
     def tell() -> None:
         if os.getpid() == home and rank() == 0 and not os.fstat(begun).st_size:
-            note(NOTHING)
+            note(NOTHING + OTHERWISE * ended)
 
+    ended = False  # without an error
     atexit.register(tell)  # the first one is called last
     del sys.orig_argv[1]  # this file
     sys.excepthook = _without_frames
     unasked.install()
-    running.run(sys.argv[1:])
+    try:
+        running.run(sys.argv[1:])
+        ended = True
+    except SystemExit as asked:
+        ended = not asked.code
+        raise
 
 
 def _without_frames(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

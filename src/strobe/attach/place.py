@@ -11,14 +11,17 @@ import traceback
 from collections.abc import Sequence
 from itertools import chain, count
 from pathlib import Path
+from typing import TypeGuard
 
 from strobe.process.output import note
 from strobe.records.files import make_room
 from strobe.records.places import ATTACHED
 
-OF_DISKS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+FULL = (errno.ENOSPC, errno.EDQUOT)
+OF_DISKS = (*FULL, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 OF_FOLDERS = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
 BEGUN, MEMORY = "STROBE_BEGUN", "strobe-begun"  # a variable: a file in memory, a byte for each record that was begun
+home: Path | None = None  # where ``strobe run`` was typed; a script may change its working directory
 _stopped = False
 
 
@@ -32,7 +35,7 @@ def new_directory(wanted: Path | None, name: str | None = None) -> Path:
         with begun.open("a") as file:
             file.write("1")
     place = wanted or ATTACHED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{_part(name or script())}"
-    place = place.absolute()  # a script may change its working directory
+    place = place.absolute() if wanted or home is None else home / place
     named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
     return next(one for one in named if _is_ours(one))
 
@@ -101,11 +104,12 @@ def what_stopped(error: BaseException) -> str:
     """An error that ended the measuring, in words: one of Strobe's own, or of the disk that the record is on."""
     reason = " ".join(str(error).split())
     if _is_of_disk(error):
-        return f"its record could not be written: {reason}; free some space, or give another folder"
+        remedy = "free some space, or give another folder" if error.errno in FULL else "give another folder"
+        return f"its record could not be written: {reason}; {remedy}"
     return f"an error of Strobe's own ended it: {type(error).__name__}: {reason}"
 
 
-def _is_of_disk(error: BaseException) -> bool:
+def _is_of_disk(error: BaseException) -> TypeGuard[OSError]:
     return isinstance(error, OSError) and error.errno in (*OF_DISKS, *OF_FOLDERS)
 
 

@@ -22,6 +22,7 @@ _MOST_FINDINGS = 3
 _NOTABLE = 0.01  # share of the step from which a callback is named
 _MOST_CALLBACKS = 3
 _VARIED = 2.0  # times the lower end of the interval of the median step; wider ones leave much open
+_BEYOND = 1.1  # times the lowest ceiling: the rest is noise
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
 _FIGURES = re.compile(r" \((?!\d[\d.]* to )[^()]*\d[^()]*\)")  # but an interval
 
@@ -167,7 +168,12 @@ def lowest(record: Record) -> str | None:
 def share_of_ceiling(record: Record) -> float | None:
     """The run's images/s as a share of its lowest ceiling, 1 at most; None where unknown, or a ceiling is wrong."""
     share = record.number("efficiency")
-    return None if share is None or too_low(record) else min(1.0, share)
+    return None if share is None or too_low(record) or _is_beyond(record) else min(1.0, share)
+
+
+def _is_beyond(record: Record) -> bool:
+    """Whether the run was notably faster than a ceiling, though both may be too uncertain to call that too low."""
+    return (rate_of(record) or 0.0) > _BEYOND * min(ceiling_rates(record).values(), default=math.inf)
 
 
 def ceilings(record: Record) -> str:
@@ -181,6 +187,8 @@ def ceilings(record: Record) -> str:
         parts.append(f"together about {rate(joint)} on {where}")
     if parts and too_low(record):
         parts.append("a ceiling was measured too low: training was faster")
+    elif parts and _is_beyond(record):
+        parts.append(f"this run's {rate(rate_of(record) or 0.0)} are more: these are too uncertain to compare with")
     elif parts and share is not None:
         least = lowest(record)
         whole = "that" if least == "joint" else f"the {least} alone"

@@ -13,7 +13,7 @@ from hydra.types import RunMode
 
 from strobe.app.config.checks import forget_refused_sweep
 from strobe.app.config.help import text
-from strobe.app.config.mistakes import MISTAKES, mistake, no_option
+from strobe.app.config.mistakes import MISTAKES, mistake, no_option, require_values
 from strobe.errors import ConfigError, StrobeError
 from strobe.process.launch import refuse
 from strobe.process.output import lasting_output
@@ -29,8 +29,10 @@ def command(name: str) -> Iterator[None]:
         if {"-h", "--help"} & set(sys.argv[1:]):
             print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]))
             sys.exit(0)
-        if unknown := get_args_parser().parse_known_args()[1]:
+        given, unknown = get_args_parser().parse_known_args()
+        if unknown:
             raise ConfigError(no_option(unknown[0], name))
+        require_values(given.overrides)
         yield
     except MISTAKES as error:
         refuse(mistake(error, name, sys.argv[1:]))

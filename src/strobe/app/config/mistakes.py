@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from strobe.app.config.lightning import trainer_hints
 from strobe.app.config.register import CONF, composing, schemas
 from strobe.errors import ConfigError, StrobeError
-from strobe.overrides import key_of
+from strobe.overrides import key_of, split
 
 MISTAKES = (HydraException, OmegaConfBaseException, StrobeError)
 ADDED = {  # what has no key until it is added
@@ -96,6 +96,19 @@ def suggestion(key: str, known: Sequence[str]) -> str:
         names = {name: other for name, other in reversed(leaves) if other.startswith(below)}
         meant = meant or [names[name] for name in get_close_matches(leaf, names, 2, near)]
     return f"did you mean {' or '.join(meant[:2])}?" if meant else "--help lists the keys"
+
+
+def require_values(overrides: Sequence[str]) -> None:
+    """Raise a :class:`ConfigError` for an override without a key or a value, or a group whose choice is a number.
+
+    Hydra takes an empty value, such as that of a shell's variable that is not set: as a folder it is the current one.
+    """
+    for override in (one for one in overrides if "=" in one):
+        key, value = split(override)
+        if not key or not (value.strip("'\"") or override.startswith("~")):
+            raise ConfigError(f"{override} has no {'value' if key else 'key'}; give KEY=VALUE")
+        if value.isdecimal() and (options := sorted(path.stem for path in CONF.glob(f"{key}/*.yaml"))):
+            raise ConfigError(f"{override} is not a choice; choose one of {', '.join(options)}")
 
 
 def no_option(word: str, name: str) -> str:
