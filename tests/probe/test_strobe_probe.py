@@ -42,7 +42,7 @@ class Model(BoringModel):
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 loader = torch.utils.data.DataLoader(Scans(), batch_size=4)
-trainer = Trainer(max_epochs=1, accelerator="cpu", log_every_n_steps=1, callbacks=[
+trainer = Trainer(max_epochs=1, accelerator="cpu", log_every_n_steps=1, limit_val_batches=2, callbacks=[
     LearningRateMonitor(), ModelCheckpoint(every_n_train_steps=1, save_top_k=-1), StochasticWeightAveraging(0.1)])
 assert pathlib.Path(__file__).is_absolute()
 trainer.logger.log_hyperparams({"epochs": 1})
