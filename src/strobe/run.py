@@ -5,6 +5,7 @@ from strobe.process.signals import listen
 if __name__ == "__main__":
     listen()  # before libraries are imported
 
+import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from strobe.attach import driver
 from strobe.attach.entry import DIRECTORY, GROUPS, TRACE, WANTED
-from strobe.errors import ConfigError, StrobeError
+from strobe.errors import StrobeError
 from strobe.process.launch import Parser, command_of, script_arguments, start
 
 EXAMPLES = """
@@ -31,7 +32,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the script in this process.
 
     Raises:
-        ConfigError: No record can be written into the given folder.
         StrobeError: Lightning would not find Strobe.
     """
     parser = Parser(
@@ -40,7 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         description="Runs a script, and records what it trains: by a Lightning Trainer, or in loops over DataLoaders.",
         epilog=EXAMPLES,
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)")
+    parser.add_argument(
+        "--out", type=_folder, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)"
+    )
     parser.add_argument("--trace", action="store_true", help="record some steps with torch.profiler, too")
     script_arguments(parser)
     given = parser.parse_args(arguments)
@@ -48,19 +50,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise StrobeError(
             "Lightning does not find Strobe: its entry points are not installed; install Strobe again with pip"
         )
-    if given.out:
-        _require_folder(given.out.absolute())
     told = {WANTED: "1"} | ({TRACE: "1"} if given.trace else {})
-    told |= {DIRECTORY: str(given.out.absolute())} if given.out else {}
+    told |= {DIRECTORY: str(given.out)} if given.out else {}
     os.execve(sys.executable, [sys.executable, driver.__file__, *command_of(given)], os.environ | told)
 
 
-def _require_folder(wanted: Path) -> None:
+def _folder(text: str) -> Path:
+    """As ``type`` of an argument: a folder that can be written, or made."""
+    wanted = Path(text).absolute()
     there = next(one for one in (wanted, *wanted.parents) if one.exists())
     if not there.is_dir():
-        raise ConfigError(f"--out {wanted} cannot be a folder, because {there} is a file; give another one")
+        raise argparse.ArgumentTypeError(f"{text} cannot be a folder, because {there} is a file; give another one")
     if not os.access(there, os.W_OK):
-        raise ConfigError(f"--out {wanted} cannot be written, because {there} is read-only; give another folder")
+        raise argparse.ArgumentTypeError(f"{text} cannot be written, because {there} is read-only; give another folder")
+    return wanted
 
 
 if __name__ == "__main__":

@@ -306,4 +306,4 @@ def test_callbacks_that_cost_together_are_told_together() -> None:
         record.summary["callbacks"].append(CALLBACK | {"name": name, "mean": share * seconds["callbacks"]})
     told = verdict(record, diagnose(record))
     assert told.startswith("Accuracy takes 25% of each step")
-    assert "With F1 and AUROC it is 49%: without all of these, up to 2.0x as fast." in told
+    assert "Together with F1 and AUROC it is 49%; without all of them, training would be up to 2.0x as fast." in told

@@ -103,7 +103,7 @@ def test_a_rank_that_hangs_or_ends_is_told_within_a_deadline(monkeypatch: pytest
     told = threading.Event()
     found = together(lambda ranks: (waiting(ranks), told.set())[0], lambda ranks: told.wait(60))
     assert found == [["rank 1 did not answer within 0.2 s"] * 2, True]
-    monkeypatch.setattr(module, "PATIENCE", 60.0)  # one that ends is told as soon as it has
+    monkeypatch.setattr(module, "PATIENCE", 60.0)  # only a limit: a rank that ends is reported at once
     assert together(waiting, lambda ranks: None) == [["rank 1 has ended"] * 2, None]
     assert together(lambda ranks: None, begun) == [None, "rank 0 has ended"]
 

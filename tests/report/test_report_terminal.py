@@ -150,7 +150,7 @@ def test_ceilings_take_one_line(tmp_path: Path) -> None:
     wide = {"median": 1463.0, "low": 1200.0, "high": 1700.0}  # steps may be no faster than the ceiling
     uncertain = diagnosed() | {"images_per_second": wide, "ceilings": diagnosed()["ceilings"] | {"joint": 1320.0}}
     told_so = value(shown(uncertain, tmp_path, width=200), "ceilings")
-    assert told_so.endswith("; this run's 1,463 are more: these are too uncertain to compare with")
+    assert told_so.endswith("; this run reached 1,463, so these are too uncertain to compare with")
 
 
 def test_callbacks_are_named_when_they_take_a_hundredth_of_the_step(tmp_path: Path) -> None:

@@ -24,12 +24,12 @@ def main() -> None:
     """Become the script, or the module after ``-m``; nothing heavy is imported before it is."""
     begun = os.memfd_create(MEMORY)  # which the processes that it starts find below /proc
     os.environ[BEGUN] = f"/proc/{os.getpid()}/fd/{begun}"
-    home = os.getpid()
+    process = os.getpid()
     with suppress(OSError):  # of a folder that is gone
         place.home = Path.cwd()
 
     def tell() -> None:
-        if os.getpid() == home and rank() == 0 and not os.fstat(begun).st_size:
+        if os.getpid() == process and rank() == 0 and not os.fstat(begun).st_size:
             note(NOTHING + OTHERWISE * ended)
 
     ended = False  # without an error

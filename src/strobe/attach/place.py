@@ -21,7 +21,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 OF_DISKS = (*FULL, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 OF_FOLDERS = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
 BEGUN, MEMORY = "STROBE_BEGUN", "strobe-begun"  # a variable: a file in memory, a byte for each record that was begun
-home: Path | None = None  # where ``strobe run`` was typed; a script may change its working directory
+home = Path()  # where ``strobe run`` was typed, as a script may change its working directory
 _stopped = False
 
 
@@ -34,8 +34,8 @@ def new_directory(wanted: Path | None, name: str | None = None) -> Path:
     if begun := _begun():
         with begun.open("a") as file:
             file.write("1")
-    place = wanted or ATTACHED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{_part(name or script())}"
-    place = place.absolute() if wanted or home is None else home / place
+    dated = time.strftime("%Y-%m-%d"), f"{time.strftime('%H-%M-%S')}-{_part(name or script())}"
+    place = (wanted or home.joinpath(ATTACHED, *dated)).absolute()
     named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
     return next(one for one in named if _is_ours(one))
 

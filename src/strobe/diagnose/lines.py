@@ -8,7 +8,7 @@ from pathlib import Path
 from strobe.callbacks.columns import BETWEEN, COLLECTING, LOADING, OWNED, PHASES, RECOMPUTING, THREAD
 from strobe.diagnose.attribution import PLACES, threads_beside
 from strobe.diagnose.foreign import in_words, is_foreign
-from strobe.diagnose.looks import elsewhere, in_libraries, looks, seen_in
+from strobe.diagnose.looks import computes, elsewhere, in_libraries, looks, seen_in
 from strobe.diagnose.rules import NAMES_LINES, Finding
 from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import as_fast, percent
@@ -124,7 +124,7 @@ def _at(place: tuple[str, str], lines: Mapping[int, float]) -> str:
 def _without(function: str, share: float, phase: str, record: Record) -> str:
     """A sentence on how fast training would be without this much of a phase, if it is no network's, nor the loop's."""
     seconds, total = (record.number("step_seconds", name) or 0.0 for name in (phase, "total"))
-    if function in elsewhere(record, phase) | {"training_step"} or function.endswith("forward") or not total:
+    if computes(function, record, phase) or not total:
         return ""
     most = as_fast(1 / max(1e-3, 1 - share * seconds / total))
     return f" Without {function}, training would be up to {most}."

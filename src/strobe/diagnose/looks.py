@@ -102,14 +102,14 @@ def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
     seen = seen_in(record, phase, "lines")
     if phase not in CALLING:
         return seen
-    functions, computing = defaultdict[str, list[Mapping[str, object]]](list), elsewhere(record, *CALLING)
+    functions = defaultdict[tuple[object, object], list[Mapping[str, object]]](list)
     for one in seen:
-        functions[f"{one.get('file')}:{one.get('function')}"].append(one)
-    for lines in functions.values():
-        function = lines[0].get("function")
-        if not (function in computing or str(function).endswith(("forward", "training_step", "None"))):
-            lines[:] = _as_called(lines)
-    return [one for lines in functions.values() for one in lines]
+        functions[one.get("file"), one.get("function")].append(one)
+    return [
+        one
+        for (_, function), lines in functions.items()
+        for one in (lines if computes(function, record, *CALLING) else _as_called(lines))
+    ]
 
 
 def _as_called(lines: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
@@ -124,6 +124,12 @@ def _as_called(lines: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
 def seen_in(record: Record, phase: str, *keys: str) -> list[Mapping[str, object]]:
     """Of the lines below these keys of a record those in which a phase was seen."""
     return [one for one in record.items(*keys) if isinstance(one, Mapping) and one.get("phase") == phase]
+
+
+def computes(function: object, record: Record, *phases: str) -> bool:
+    """Whether a function computes with torch, as a network's, and the loop's own, which other phases show, too."""
+    own = str(function) == "training_step" or str(function).endswith("forward")
+    return own or function is None or function in elsewhere(record, *phases)
 
 
 def elsewhere(record: Record, *phases: str) -> set[object]:

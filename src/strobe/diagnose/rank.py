@@ -323,7 +323,7 @@ def _as_much(findings: Sequence[Finding]) -> str:
     lost = sum(one.lost or 0.0 for one in (first, *alike))
     if alike and (1 - TIE) * lost > (first.lost or 0.0):
         names, most = listed([one.subject for one in alike]), as_fast(1 / (1 - min(MOST_LOST, lost)))
-        return f" With {names} it is {percent(lost)}: without all of these, up to {most}."
+        return f" Together with {names} it is {percent(lost)}; without all of them, training would be up to {most}."
     losses = [one.lost or 0.0 for one in findings[:2]]
     if not others or min(losses) < (1 - TIE) * max(losses):
         return ""

@@ -188,7 +188,7 @@ def ceilings(record: Record) -> str:
     if parts and too_low(record):
         parts.append("a ceiling was measured too low: training was faster")
     elif parts and _is_beyond(record):
-        parts.append(f"this run's {rate(rate_of(record) or 0.0)} are more: these are too uncertain to compare with")
+        parts.append(f"this run reached {rate(rate_of(record) or 0.0)}, so these are too uncertain to compare with")
     elif parts and share is not None:
         least = lowest(record)
         whole = "that" if least == "joint" else f"the {least} alone"

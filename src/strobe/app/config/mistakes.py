@@ -8,6 +8,8 @@ from typing import Any
 
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSweep
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -15,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 from strobe.app.config.lightning import trainer_hints
 from strobe.app.config.register import CONF, composing, schemas
 from strobe.errors import ConfigError, StrobeError
-from strobe.overrides import key_of, split
+from strobe.overrides import key_of
 
 MISTAKES = (HydraException, OmegaConfBaseException, StrobeError)
 ADDED = {  # what has no key until it is added
@@ -36,6 +38,7 @@ WANTED = {
     r"is not a (subclass|dict)|cannot be assigned|to a (dict|DictConfig)": "a group of keys",
 }
 QUOTING = "give KEY=VALUE, and quote a value with spaces or any of ,={}[]()$, such as \"data.root='my data'\""
+NO_NAME = (int, float, list, type(None), RangeSweep, IntervalSweep)  # a bool is an int
 NEAR = 0.7  # of get_close_matches: a typing mistake, no other word
 NEARER = 0.8  # in another group
 
@@ -99,16 +102,21 @@ def suggestion(key: str, known: Sequence[str]) -> str:
 
 
 def require_values(overrides: Sequence[str]) -> None:
-    """Raise a :class:`ConfigError` for an override without a key or a value, or a group whose choice is a number.
+    """Raise a :class:`ConfigError` for what Hydra takes, or fails at with a traceback.
 
-    Hydra takes an empty value, such as that of a shell's variable that is not set: as a folder it is the current one.
+    These are an empty value, such as that of a shell's variable that is not set (as a folder it would be the current
+    one), and a group whose choice is no name, such as ``data=5`` or ``loader=null``.
     """
-    for override in (one for one in overrides if "=" in one):
-        key, value = split(override)
-        if not key or not (value.strip("'\"") or override.startswith("~")):
-            raise ConfigError(f"{override} has no {'value' if key else 'key'}; give KEY=VALUE")
-        if value.isdecimal() and (options := sorted(path.stem for path in CONF.glob(f"{key}/*.yaml"))):
-            raise ConfigError(f"{override} is not a choice; choose one of {', '.join(options)}")
+    for parsed in OverridesParser.create().parse_overrides(list(overrides)):
+        if parsed.is_delete():
+            continue
+        override, group, given = parsed.input_line, parsed.key_or_group, parsed.value()
+        if not group or getattr(given, "text", given) == "":
+            raise ConfigError(f"{override} has no {'value' if group else 'key'}; give KEY=VALUE")
+        options = sorted(path.stem for path in CONF.glob(f"{group}/*.yaml"))
+        choices = given.list if isinstance(given, ChoiceSweep) else given if isinstance(given, list) else [given]
+        if (options or group.startswith("hydra/")) and any(isinstance(one, NO_NAME) for one in choices):
+            raise ConfigError(f"{override} is not a choice; choose one of {', '.join(options) or 'its names'}")
 
 
 def no_option(word: str, name: str) -> str:

@@ -251,8 +251,8 @@ def require_room(directory: Path, size: int, needs: str, remedy: str) -> None:
     """Raise a :class:`DataError` unless so many bytes are free in ``loader.directory``, and some to spare."""
     if (free := shutil.disk_usage(directory).free) < size + SPARE:
         raise DataError(
-            f"{needs} {decimal(size)} in loader.directory={directory}, and {decimal(SPARE)} stay free, but "
-            f"{decimal(free)} are free there; free the space, {remedy}"
+            f"{needs} {decimal(size)} in loader.directory={directory}, and {decimal(SPARE)} must stay free, but "
+            f"only {decimal(free)} are free there; free the space, {remedy}"
         )
 
 
