@@ -54,12 +54,14 @@ class RepeatedCalls(FirstSteps):
         self._random: set[int] = set()  # modules, by their ``id``
         self._most: dict[str, int] = {}  # calls with the same input in a step
         self._seconds, self._again = [0.0, 0.0], [0.0, 0.0]  # of all calls and of repeated ones; of those that learned
-        whole = list(modules)
-        watched = {id(one): one for module in whole for one in _called(module)}
-        if not any(_is_compiled(one) for one in (*whole, *watched.values())):
-            for one in watched.values():
-                self._hooks.append(one.register_forward_pre_hook(self._enter, with_kwargs=True))
-                self._hooks.append(one.register_forward_hook(self._leave, always_call=True))
+        watched: dict[int, nn.Module] = {}
+        for module in modules:
+            called = list(_called(module))
+            if not any(map(_is_compiled, (module, *called))):
+                watched |= {id(one): one for one in called}
+        for one in watched.values():
+            self._hooks.append(one.register_forward_pre_hook(self._enter, with_kwargs=True))
+            self._hooks.append(one.register_forward_hook(self._leave, always_call=True))
 
     def found(self) -> dict[str, Any] | None:
         """What is called again: its ``name``, how many ``calls`` a step makes with the same input, and their shares.

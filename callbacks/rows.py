@@ -216,7 +216,8 @@ class StepLog:
         self._padded: list[tuple[float | None, float | None]] = []
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
-        self._graphs = compiled_graphs()
+        self._graphs = _compiled_graphs()
+        self.compiles = False  # whether torch.compile has made a graph in a step
 
     def end_step(
         self, step: int, epoch: int, images: int | None, *, profiled: bool, elements: int | None = None
@@ -225,8 +226,10 @@ class StepLog:
         lap, now = self.clock.lap(), time.monotonic()
         among = self._waits.of(lap, elements) if self._waits else ()
         self.threads.look(now)
-        before, self._graphs = self._graphs, compiled_graphs()
-        head = (step, epoch, images, lap.updates, int(profiled), int(before != self._graphs), *self._memory.held(now))
+        before, self._graphs = self._graphs, _compiled_graphs()
+        compiled = before != self._graphs
+        self.compiles |= compiled
+        head = (step, epoch, images, lap.updates, int(profiled), int(compiled), *self._memory.held(now))
         self._recent.append(self._rows.add(head, lap, among))
         if self.clock.device is not None and (told := self.clock.device.ready()):
             self._rows.tell(told)
@@ -292,7 +295,7 @@ class StepLog:
         self._rows.close(self.threads.lines())
 
 
-def compiled_graphs() -> int:
+def _compiled_graphs() -> int:
     """How many graphs torch.compile has made in this process."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return dynamo.counters["stats"]["unique_graphs"] if dynamo else 0

@@ -93,12 +93,19 @@ def again_in_the_backward_pass(model: torch.nn.Module, images: torch.Tensor) -> 
     return loss
 
 
-@pytest.mark.parametrize(("loss", "calls"), [(twice, 2), (again_in_the_backward_pass, None)])
+@pytest.mark.parametrize(
+    ("loss", "compiles", "calls"),
+    [(twice, "", 2), (again_in_the_backward_pass, "", None), (twice, "another", 2), (twice, "it", None)],
+)
 def test_a_network_that_is_called_twice_on_a_batch_is_told(
-    loss: Any, calls: int | None, standstill: Standstill
+    loss: Any, compiles: str, calls: int | None, standstill: Standstill
 ) -> None:
     loop = Loop(standstill)
     loop.model[1] = torch.nn.Tanh()  # instead of what draws random numbers
+    other = torch.nn.Linear(8, 1)
+    if compiles:
+        (loop.model if compiles == "it" else other).compile(backend="eager")
+    other(torch.ones(1, 8))
     for batch in (watched := strobe.watch(loop.loader(), directory="here")):
         loop.optimizer.zero_grad()
         loop.nap("step")

@@ -34,7 +34,7 @@ from strobe.callbacks.columns import OWNED, rows_of
 from strobe.callbacks.device_clock import DeviceClock
 from strobe.callbacks.loop import LoopPhases, LoopTrace
 from strobe.callbacks.repeated import networks
-from strobe.callbacks.rows import StepLog, StepRows, compiled_graphs
+from strobe.callbacks.rows import StepLog, StepRows
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.waits import Waits
 from strobe.diagnose.foreign import UNSEEN
@@ -301,7 +301,7 @@ class Training:
             self.profiled = self.trace.recording
         profiled = profiled or self.profiled
         self.log.end_step(self.step, self.epoch, images, profiled=profiled, elements=self.elements)
-        if not self.step and self.device == "cpu" and self.ranks == 1 and not compiled_graphs():
+        if not self.step and self.device == "cpu" and self.ranks == 1 and not self.log.compiles:
             self.log.watch(networks())
         self.step, self.fetched_one = self.step + 1, False
 
