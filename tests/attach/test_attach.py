@@ -196,6 +196,17 @@ def test_a_worker_that_learns_of_sigterm_first_makes_no_failure(tmp_path: Path) 
     assert summary["error"]["message"] == "It was ended by SIGTERM, which SLURM, kill and timeout send."
 
 
+def test_a_closed_terminal_ends_it_with_the_exit_code_that_it_would_have(tmp_path: Path) -> None:
+    class Closed(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    with pytest.raises(SystemExit) as ended:
+        fit(Closed(), Strobe("here"))
+    assert ended.value.code == 128 + signal.SIGHUP
+    assert record(tmp_path / "here")["error"]["message"].startswith("It was ended by SIGHUP")
+
+
 @pytest.mark.parametrize("ending", [{"max_steps": 5}, {"max_time": {"seconds": 0}}, {"early": True}])
 def test_a_training_that_ends_early_is_complete(tmp_path: Path, ending: dict[str, Any]) -> None:
     class Watched(BoringModel):

@@ -131,6 +131,8 @@ class Strobe(Callback):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End the record: Lightning calls no `teardown` then."""
+        if self._ending is not None:
+            self._ending.tell(exception)
         with postponed(signal.SIGCHLD):  # by which torch learns of more workers that have died
             self._guarded(self._end, trainer, "on_exception", pl_module, exception)
 

@@ -166,7 +166,8 @@ class OfScript(Ending):
     """Of a script's training: SIGTERM to one of several ranks waits for the end of the batch on which they agree.
 
     Lightning begins a broadcast wherever a rank is, for which another one may never come. From that batch on its own
-    way to end follows, on all ranks. SIGHUP, where the script leaves it alone, is as good as SIGTERM.
+    way to end follows, on all ranks. SIGHUP, where the script leaves it alone, is as good as SIGTERM; but the exit code
+    says that it came, as it would without a record.
 
     Args:
         trainer: whose Lightning has not registered its handlers yet.
@@ -196,6 +197,11 @@ class OfScript(Ending):
         handler = signal.getsignal(signal.SIGTERM)
         if self._is_heard(signal.SIGTERM) and signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:
             signal.signal(signal.SIGHUP, handler)
+
+    def tell(self, error: BaseException) -> None:
+        """Let the error by which Lightning ends say that SIGHUP was the reason."""
+        if self.number == signal.SIGHUP and isinstance(error, SystemExit) and not error.code:
+            error.code = 128 + self.number
 
     def close(self) -> None:
         """Give Lightning its handlers back, and let no rank wait for this one."""
