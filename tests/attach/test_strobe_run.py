@@ -53,6 +53,18 @@ def test_a_script_that_trains_nothing_is_told_so_at_its_end(
     assert done.stderr.count("  File ") == (end == "1 / 0")
 
 
+@pytest.mark.parametrize("words", [["-m", "missing"], ["-m", "os.missing"], ["-m", "package"], ["package"]])
+def test_a_module_that_is_missing_is_told_as_python_tells_it(words: list[str], installed: None, tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    plain, under = (
+        subprocess.run([sys.executable, *line, *words], capture_output=True, text=True, check=False)
+        for line in ((), ("-m", "strobe.run"))
+    )
+    assert plain.returncode == under.returncode == 1
+    assert under.stderr.splitlines()[:-1] == plain.stderr.splitlines()[-1:]
+    assert "Traceback" not in under.stderr
+
+
 def test_a_record_goes_where_the_command_was_typed(installed: None, tmp_path: Path) -> None:
     place = "from strobe.attach.place import new_directory; new_directory(None)"
     (tmp_path / "train.py").write_text(f"import os, tempfile; os.chdir(tempfile.gettempdir()); {place}")

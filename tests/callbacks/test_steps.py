@@ -85,6 +85,7 @@ def test_data_of_unknown_length(recorder: StepRecorder) -> None:
 
 def test_a_step_that_compiles_anew_says_so(recorder: StepRecorder) -> None:
     """As the last batch of an epoch does, when another size comes for the first time."""
+    torch.compiler.reset()  # else a size that another test has compiled for is no new one
     model = Model()
     model.layer.compile(backend="eager")
     fit(recorder, model=model, data=TensorDataset(torch.randn(10, 4)), max_epochs=2)

@@ -6,10 +6,14 @@ It is also loaded by its path, in another environment, so it imports nothing fro
 import functools
 import runpy
 import sys
+import traceback
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 from zipfile import is_zipfile
+
+
+_RUNPY = runpy.run_module.__code__.co_filename
 
 
 def run(words: list[str]) -> None:
@@ -19,10 +23,16 @@ def run(words: list[str]) -> None:
     path = Path(sys.argv[0]).absolute()
     if not getattr(sys.flags, "safe_path", False):  # else Python adds nothing to its path
         sys.path[0] = str(Path.cwd() if module else path.resolve().parent)
-    if module:
-        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
-    elif path.is_dir() or is_zipfile(path):
-        runpy.run_path(str(path), run_name="__main__")
+    if module or path.is_dir() or is_zipfile(path):
+        try:
+            if module:
+                runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+            else:
+                runpy.run_path(str(path), run_name="__main__")
+        except ImportError as error:
+            if traceback.extract_tb(error.__traceback__)[-1].filename == _RUNPY:  # it is not there, as python would say
+                sys.exit(f"{sys.executable}: {error}")
+            raise
     else:  # runpy would alter sys.argv, and take the script's module away at its end
         main = sys.modules["__main__"] = ModuleType("__main__")
         main.__file__ = str(path)
