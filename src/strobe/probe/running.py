@@ -12,7 +12,6 @@ from types import ModuleType
 from typing import Any
 from zipfile import is_zipfile
 
-
 _RUNPY = runpy.run_module.__code__.co_filename
 
 
