@@ -65,12 +65,25 @@ def padding_of(batch: Any) -> float | None:
     return 1 - (int(differ[-1]) + 1 if len(differ) else 0) / largest.shape[1]
 
 
+def bytes_of(batch: Any) -> tuple[float, float]:
+    """What a batch's tensors hold, on a CPU, and the memory that they keep: of views, all that they are views of."""
+    tensors = (part for part in _walk(batch, iter(range(MOST))) if isinstance(part, Tensor))
+    plain = [one for one in tensors if one.device.type == "cpu" and one.layout is strided and not _is_wrapped(one)]
+    kept = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in plain}
+    return float(sum(one.nbytes for one in plain)), float(sum(kept.values()))
+
+
 def ignored_of(batch: Any) -> float | None:
     """The share of a batch's labels that ``cross_entropy`` ignores, for sequences on a CPU; None without any."""
     tensors = (part for part in _walk(batch, iter(range(MOST))) if isinstance(part, Tensor))
     labels = (one for one in tensors if one.dtype == long and one.ndim > 1 and one.layout is strided)
     small = (one for one in labels if one.device.type == "cpu" and not one.is_nested and one.numel() <= LARGEST)
     return max(filter(None, (float((one == IGNORED).float().mean()) for one in small)), default=None)
+
+
+def _is_wrapped(tensor: Tensor) -> bool:
+    """Whether it has no memory of its own, such as a nested one or a subclass that holds other tensors."""
+    return tensor.is_nested or type(tensor).__torch_dispatch__ is not Tensor.__torch_dispatch__
 
 
 def _walk(batch: Any, budget: Iterator[int]) -> Iterator[Any]:

@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import nn
 
-from .batches import ignored_of, padding_of
+from .batches import bytes_of, ignored_of, padding_of
 from .clock import Clock, Lap, by_phase
 from .columns import (
     AFTER,
@@ -43,6 +43,7 @@ ASKED_SECONDS, ASKED_SHARE = 0.5, 1 / 32  # between two looks at memory: at leas
 PAGE = resource.getpagesize()
 LIVE_STEPS = 20  # over which the latest rate is taken
 BATCHES = 20  # that are looked into: padding is alike in all
+LOOKED_FOR = ("padding", "ignored_labels", "batch_bytes", "batch_storage_bytes")  # in them; ``batches`` explains each
 
 _SECONDS = ",%.7f"
 _STEP = ",".join(["%s"] * len(HEAD)) + _SECONDS * len(("total", *PHASES))  # from `step` to the phases
@@ -213,7 +214,7 @@ class StepLog:
         self.gradients = gradients  # of the first steps
         self.repeated: RepeatedCalls | None = None  # as these
         self._hooked: list[FirstSteps] = []
-        self._padded: list[tuple[float | None, float | None]] = []
+        self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
         self._graphs = _compiled_graphs()
@@ -247,17 +248,19 @@ class StepLog:
             self._hooked.append(hooked)
 
     def look_into(self, batch: Any) -> None:
-        """Look for padding, and for labels that the loss ignores, in the first batches."""
-        if len(self._padded) < BATCHES:
-            self._padded.append((padding_of(batch), ignored_of(batch)))
+        """Look for what is for nothing in the first batches."""
+        if len(self._batches) < BATCHES:
+            self._batches.append((padding_of(batch), ignored_of(batch), *bytes_of(batch)))
 
     def meanwhile(self) -> dict[str, Any]:
         """Keys of ``summary.json``: lines, operations, and what of batches and of computing was for nothing."""
-        padding, ignored = (_mean(each[place] for each in self._padded) for place in (0, 1))
-        unused = self.gradients.unused() if self.gradients else None
-        told = {"lines": self.threads.lines(), "operations": self.threads.operations(), "padding": padding}
-        repeated = self.repeated.found() if self.repeated else None
-        return told | {"unused_backward": unused, "repeated": repeated, "ignored_labels": ignored}
+        told = {name: _mean(each[place] for each in self._batches) for place, name in enumerate(LOOKED_FOR)}
+        return told | {
+            "lines": self.threads.lines(),
+            "operations": self.threads.operations(),
+            "unused_backward": self.gradients.unused() if self.gradients else None,
+            "repeated": self.repeated.found() if self.repeated else None,
+        }
 
     @property
     def has_steps(self) -> bool:

@@ -1,11 +1,11 @@
-"""How much of a batch is padding that none of its samples needs, and how many labels no loss counts."""
+"""What of a batch is for nothing: padding, labels that no loss counts, memory of which it is only a part."""
 
 from typing import Any
 
 import pytest
 import torch
 
-from strobe.callbacks.batches import ignored_of, padding_of
+from strobe.callbacks.batches import bytes_of, ignored_of, padding_of
 
 TOKENS = torch.tensor([[5, 7, 0, 0, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0, 0, 0]])
 VECTORS = torch.cat([torch.rand(4, 15, 6) + 1, torch.zeros(4, 5, 6)], dim=1)
@@ -49,3 +49,22 @@ MASKED = torch.tensor([[-100, 7, -100, -100], [-100, -100, -100, 9]])
 )
 def test_labels_that_no_loss_counts_are_those_of_cross_entropy(batch: Any, share: float | None) -> None:
     assert ignored_of(batch) == share
+
+
+LARGE = torch.zeros(1000, 8)
+
+
+@pytest.mark.parametrize(
+    ("batch", "bytes_and_memory"),
+    [
+        (LARGE, (32_000, 32_000)),
+        ((LARGE[:10], LARGE[10:20, :4]), (480, 32_000)),
+        ((LARGE[:10].clone(), torch.zeros(10)), (360, 360)),
+        (LARGE[:1].expand(1000, 8), (32_000, 32_000)),
+        ((torch.eye(4).to_sparse(), "text"), (0, 0)),
+        (torch.nested.nested_tensor([TOKENS[0, :2], TOKENS[1]], layout=torch.jagged), (0, 0)),
+        (torch.zeros(4, device="meta"), (0, 0)),
+    ],
+)
+def test_a_view_keeps_all_of_the_memory_that_it_is_a_part_of(batch: Any, bytes_and_memory: tuple[int, int]) -> None:
+    assert bytes_of(batch) == bytes_and_memory

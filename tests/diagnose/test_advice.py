@@ -299,3 +299,13 @@ def test_a_backward_pass_that_outlives_its_use_is_told_on_a_cpu() -> None:
     assert "40% of the backward pass is for gradients that no update uses" in of("unused_gradients", record)[0].title
     record.summary["accelerator"] = "cuda"  # whose host runs ahead
     assert not of("unused_gradients", record)
+
+
+@pytest.mark.parametrize(("cause", "workers"), [("loader", 2), ("loader", 0), ("workers_hurt", 2)])
+def test_workers_that_send_what_a_batch_was_cut_out_of_are_told(cause: str, workers: int) -> None:
+    record = example(cause)
+    record.summary["num_workers"] = workers
+    record.summary.update(batch_bytes=1e6, batch_storage_bytes=7.5e7)
+    found = [one for one in diagnose(record) if ".clone()" in one.advice]
+    assert bool(found) == bool(workers)
+    assert all("Workers send 75 MB for each batch of 1 MB" in one.evidence for one in found)

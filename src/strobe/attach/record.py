@@ -99,6 +99,8 @@ def summarise(
         "padding": None,
         "repeated": None,
         "ignored_labels": None,
+        "batch_bytes": None,
+        "batch_storage_bytes": None,
         "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.glob("tensorboard/**/*.pt.trace.json*")),
         "metrics": metrics,
         "bytes": None,
