@@ -157,8 +157,7 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
     return Finding(
         "workers_hurt",
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} cores that training needs",
-        (f"{wanting}; with {left} the loader alone reaches {pace(best.rate.median)}." if best else f"{wanting}.")
-        + sent,
+        f"{wanting}.{sent}",
         f"{instead}. {hint}".strip(),
         best.overrides if best else (f"{WORKERS}={left}",) if left < step.workers and record.has(WORKERS) else (),
         predicted,
