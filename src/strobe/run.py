@@ -5,7 +5,6 @@ from strobe.process.signals import listen
 if __name__ == "__main__":
     listen()  # before libraries are imported
 
-import argparse
 import os
 import sys
 from collections.abc import Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from strobe.attach import driver
 from strobe.attach.entry import DIRECTORY, GROUPS, TRACE, WANTED
 from strobe.errors import StrobeError
-from strobe.process.launch import Parser, command_of, script_arguments, start
+from strobe.process.launch import LAUNCHERS, MODULES, Parser, command_of, folder, script_arguments, start
 
 EXAMPLES = """
 Arguments, output and exit code are the script's own; the verdict goes to standard error. Each fit of each Trainer
@@ -41,29 +40,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         epilog=EXAMPLES,
     )
     parser.add_argument(
-        "--out", type=_folder, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)"
+        "--out", type=folder, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)"
     )
     parser.add_argument("--trace", action="store_true", help="record some steps with torch.profiler, too")
     script_arguments(parser)
     given = parser.parse_args(arguments)
+    if (name := Path(given.script).name) in (*LAUNCHERS, *MODULES):
+        parser.error(
+            f"{name} starts other processes, in which strobe run records nothing; set STROBE=1 for {name}, or, "
+            "where the script has no Trainer and no Fabric, write -m strobe.run before SCRIPT.py"
+        )
     if not any(entry_points(group=group, name="strobe") for group in GROUPS):
         raise StrobeError(
             "Lightning does not find Strobe: its entry points are not installed; install Strobe again with pip"
         )
     told = {WANTED: "1"} | ({TRACE: "1"} if given.trace else {})
-    told |= {DIRECTORY: str(given.out)} if given.out else {}
+    told |= {DIRECTORY: str(given.out.absolute())} if given.out else {}
     os.execve(sys.executable, [sys.executable, driver.__file__, *command_of(given)], os.environ | told)
-
-
-def _folder(text: str) -> Path:
-    """As ``type`` of an argument: a folder that can be written, or made."""
-    wanted = Path(text).absolute()
-    there = next(one for one in (wanted, *wanted.parents) if one.exists())
-    if not there.is_dir():
-        raise argparse.ArgumentTypeError(f"{text} cannot be a folder, because {there} is a file; give another one")
-    if not os.access(there, os.W_OK):
-        raise argparse.ArgumentTypeError(f"{text} cannot be written, because {there} is read-only; give another folder")
-    return wanted
 
 
 if __name__ == "__main__":

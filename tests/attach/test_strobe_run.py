@@ -82,6 +82,13 @@ def test_a_folder_for_the_record_that_is_a_file_is_refused_before_the_script_run
     assert "taken/here cannot be a folder, because" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["torchrun"], ["-m", "torch.distributed.run"]])
+def test_a_launcher_is_no_script(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run.main([*words, "--nproc-per-node", "2", "train.py"])
+    assert f"set STROBE=1 for {words[-1]}" in capsys.readouterr().err
+
+
 def test_an_installation_without_entry_points_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "entry_points", lambda **_: [])
     with pytest.raises(StrobeError, match="install Strobe again"):

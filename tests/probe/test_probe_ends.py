@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from strobe.errors import DataError
 from strobe.present.terminal import ProgressDisplay
 from strobe.probe import __main__ as command
 from strobe.probe.script import probe_script
@@ -86,10 +85,14 @@ def test_mistakes_are_told_before_anything_runs(capsys: pytest.CaptureFixture[st
     assert "STROBE_PROBE" not in os.environ
 
 
-def test_a_record_that_cannot_be_written_is_told_before_anything_runs(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text("raise SystemExit")
-    with pytest.raises(DataError, match=rf"Cannot write to {tmp_path / 'train.py'} \(File exists\); give"):
-        command.main(["--yes", "--out", str(tmp_path / "train.py"), str(tmp_path / "train.py")])
+def test_a_record_that_cannot_be_written_is_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit")
+    code, said = ended(partial(command.main, ["--yes", "--out", str(script), str(script)]), capsys)
+    assert code == 2
+    assert f"{script} cannot be a folder, because {script} is a file" in said
 
 
 FILLING = """

@@ -12,7 +12,16 @@ from pathlib import Path
 from strobe.attach.place import new_directory
 from strobe.errors import DataError, StrobeError
 from strobe.probe.risks import agree
-from strobe.process.launch import LAUNCHERS, MODULES, Parser, command_of, positive_seconds, script_arguments, start
+from strobe.process.launch import (
+    LAUNCHERS,
+    MODULES,
+    Parser,
+    command_of,
+    folder,
+    positive_seconds,
+    script_arguments,
+    start,
+)
 from strobe.records.places import OUTPUT, discard
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
@@ -45,7 +54,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--seconds", type=positive_seconds, default=SECONDS, metavar="S", help="most seconds for each side (5)"
     )
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)")
+    parser.add_argument(
+        "--out", type=folder, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)"
+    )
     parser.add_argument("--yes", action="store_true", help="do not ask")
     script_arguments(parser)
     given = parser.parse_args(arguments)
@@ -67,11 +78,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     console, made = Console(stderr=True), given.out is None or not given.out.exists()
     try:
-        folder = new_directory(given.out, Path(given.script).name.removesuffix(".py"))
+        place = new_directory(given.out, Path(given.script).name.removesuffix(".py"))
     except OSError as error:
-        where = given.out or Path.cwd()
-        raise DataError(f"Cannot write to {where} ({error.strerror}); give another folder by --out.") from error
-    discarded = functools.partial(discard, folder, "steps.csv", BEGUN, OUTPUT, made=made)
+        raise DataError(f"Cannot write to {Path.cwd()} ({error.strerror}); give another folder by --out.") from error
+    discarded = functools.partial(discard, place, "steps.csv", BEGUN, OUTPUT, made=made)
     about = clock(len(SIDES) * given.seconds)
     try:
         with ProgressDisplay(console) as display:
@@ -79,19 +89,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 f"Running the script until its first fit, then measuring for about {about}, longer if steps are slow"
             )
             display.stage(begins, None)
-            found = probe_script(command, folder, seconds=given.seconds, timeout=LONGEST, tell=display.stage)
+            found = probe_script(command, place, seconds=given.seconds, timeout=LONGEST, tell=display.stage)
     except KeyboardInterrupt as interrupt:
         with noted():
-            if keep_until_now(folder, interrupt):
-                print_summary(load_record(folder).summary, folder, Console())
+            if keep_until_now(place, interrupt):
+                print_summary(load_record(place).summary, place, Console())
             else:
                 discarded()
                 say(console, INTERRUPTED.format(about=about))
         raise
-    if (folder / "summary.json").is_file():
-        print_summary(load_record(folder).summary, folder, Console())
+    if (place / "summary.json").is_file():
+        print_summary(load_record(place).summary, place, Console())
     elif isinstance(found, Failure):
-        say(console, *printed(folder))
+        say(console, *printed(place))
         discarded()
     if isinstance(found, Failure):
         raise StrobeError(f"Not measured: {found.reason.rstrip('.')}.")

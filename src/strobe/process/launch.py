@@ -34,6 +34,9 @@ class Parser(argparse.ArgumentParser):
             message = self._unknown(words.split()[0])
         elif kind == "the following arguments are required":
             message = f"{self.prog} needs a {words.split(', ')[0].lower().replace('_', ' ')}, as in: {self._example}"
+        elif words == "expected one argument":  # for argparse, what begins with a hyphen is an option
+            option = kind.rpartition(" ")[2].rpartition("/")[2]
+            message = f"{option} needs a value; one that begins with a hyphen is written {option}=-VALUE"
         self.exit(ConfigError.code, f"{message}\n")
 
     def _unknown(self, word: str) -> str:
@@ -71,6 +74,17 @@ def positive_seconds(text: str) -> float:
     if not 0 < value <= LONGEST:
         raise argparse.ArgumentTypeError(f"{text} is not a number of seconds; give one above 0, at most {LONGEST}")
     return value
+
+
+def folder(text: str) -> Path:
+    """As ``type`` of an argument: a folder that can be written, or made."""
+    wanted = Path(text)
+    there = next(one for one in (wanted.absolute(), *wanted.absolute().parents) if one.exists())
+    if not there.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} cannot be a folder, because {there} is a file; give another one")
+    if not os.access(there, os.W_OK):
+        raise argparse.ArgumentTypeError(f"{text} cannot be written, because {there} is read-only; give another folder")
+    return wanted
 
 
 def command_of(given: argparse.Namespace) -> list[str]:

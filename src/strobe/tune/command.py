@@ -13,7 +13,7 @@ from strobe.present.terminal import console as output
 from strobe.present.terminal import say
 from strobe.probe.risks import agree
 from strobe.probe.script import printed
-from strobe.process.launch import Parser, command_of, positive_seconds, script_arguments
+from strobe.process.launch import Parser, command_of, folder, positive_seconds, script_arguments
 from strobe.process.locks import alone_in
 from strobe.records.places import TUNED, discard
 from strobe.tune import writing
@@ -123,7 +123,7 @@ def _parser() -> Parser:
     parser.add_argument("--budget", default="10m", help="how long the search may take: 120s, 10m, 1h (10m)")
     parser.add_argument("--over", metavar="NAME,NAME", help="search only these")
     parser.add_argument("--patch", type=Path, metavar="FILE", help="write what was found as a patch for git apply")
-    parser.add_argument("--out", type=Path, metavar="DIR", help=f"where records go ({TUNED}/DATE/TIME-SCRIPT)")
+    parser.add_argument("--out", type=folder, metavar="DIR", help=f"where records go ({TUNED}/DATE/TIME-SCRIPT)")
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_argument(
         "--seconds", type=positive_seconds, default=2.0, help="most seconds for loader or model alone (2)"
