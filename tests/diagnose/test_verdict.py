@@ -150,6 +150,8 @@ def test_without_a_step_the_verdict_says_so(status: str, text: str) -> None:
     findings = diagnose(record)
     assert findings == []
     assert verdict(record, findings) == text
+    record.summary["batches_per_epoch"] = 0
+    assert "its loader gives no batches" in verdict(record, findings)
 
 
 @pytest.mark.parametrize(

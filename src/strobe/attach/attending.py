@@ -9,6 +9,8 @@ from typing import Any
 from strobe.attach.between import Pauses
 from strobe.attach.callback import Strobe
 from strobe.attach.probing import Probe, leave
+from strobe.attach.record import batches_of
+from strobe.diagnose.rank import NO_BATCHES
 from strobe.probe import takeover
 from strobe.probe.asked import Asked
 
@@ -44,5 +46,6 @@ def _measures(callback: Any) -> bool:
     return isinstance(callback, Strobe) or type(callback).__module__.startswith("strobe.")
 
 
-def _ended(pipe: Connection | None, _: Any) -> None:
-    leave(pipe, "its training ended before it could be measured")
+def _ended(pipe: Connection | None, trainer: Any) -> None:
+    told = f": {NO_BATCHES}" if batches_of(trainer) == 0 else ""
+    leave(pipe, f"its training ended before it could be measured{told}")

@@ -56,7 +56,7 @@ def summarise(
     for one in steps["callbacks"]:
         one["kind"] = known.get(one["name"], "callback")
     learning = trainer.optimizers if trainer else ()
-    batches, world = trainer and trainer.num_training_batches, trainer.world_size if trainer else world
+    world = trainer.world_size if trainer else world
     ranks = None
     try:
         ranks = join_ranks(run_dir, world, patience=PATIENCE if status == "completed" else IMPATIENCE)
@@ -82,7 +82,7 @@ def summarise(
         "precision": trainer and str(trainer.precision),
         **told_by_weights(trainer.lightning_module.modules() if trainer and trainer.lightning_module else (), learning),
         "train_images": None,
-        "batches_per_epoch": int(batches) if batches and batches != float("inf") else None,
+        "batches_per_epoch": batches_of(trainer) if trainer else None,
         "image_size": None,
         "environment": environment.describe(),
         "machine": None,
@@ -105,6 +105,12 @@ def summarise(
         "metrics": metrics,
         "bytes": None,
     }
+
+
+def batches_of(trainer: Any) -> int | None:
+    """How many batches of training an epoch has; None where nobody knows."""
+    batches = trainer.num_training_batches if trainer.limit_train_batches else 0  # for which no loader is asked
+    return None if batches == float("inf") else int(batches)
 
 
 def status_of(error: BaseException | None) -> str:

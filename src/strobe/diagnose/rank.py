@@ -72,6 +72,7 @@ EXPLAINED = (
     ("synchronisation", "logging", "the logger is what waits for the device"),
 )
 
+NO_BATCHES = "its loader gives no batches; look at the length of the data set, and at limit_train_batches"
 WHERE = ("hydra.run.", "hydra.sweep.")  # only moves a run's files
 # Time that the run itself lost, as its steps show: a cause, however uncertain the gain of a remedy.
 LOST = (
@@ -214,7 +215,8 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     status = record.text("status")
     if not record.number("step_seconds", "total"):
         ended = {"failed": "The run failed", "interrupted": "The run was interrupted"}.get(status or "")
-        return f"{ended} before a step was measured." if ended else "No step was measured."
+        none = f": {NO_BATCHES}" if record.number("batches_per_epoch") == 0 else ""
+        return f"{ended} before a step was measured{none}." if ended else f"No step was measured{none}."
     before = f"The run {'was interrupted' if status == 'interrupted' else 'failed'}; until then: "
     begin = before if status in ("failed", "interrupted") else ""
     if not findings:
