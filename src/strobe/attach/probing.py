@@ -13,14 +13,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
-from torch import Tensor
-from torch.utils._pytree import tree_leaves
-
 from strobe.attach.between import Pauses, count_pauses
 from strobe.attach.callback import Strobe
 from strobe.attach.place import what_stopped
 from strobe.attach.record import complete, meanwhile, save
 from strobe.callbacks.accelerators import is_accelerator
+from strobe.callbacks.batches import bytes_of
 from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.diagnose.rank import FEWEST_STEPS
 from strobe.measure import contention
@@ -151,6 +149,10 @@ class Probe(Strobe):
         super()._fail(trainer, error)
         lost = isinstance(error, LostRankError)
         leave(self._pipe, self._why(error) if lost else what_stopped(error))
+
+    def _leave_record(self, trainer: Any, error: BaseException | None) -> None:
+        if self._steps:
+            super()._leave_record(trainer, error)
 
     def _known(self, *given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         summary, config = super()._known(*given)
@@ -284,8 +286,7 @@ class Probe(Strobe):
             if not only_kinds:
                 enter(self._ceilings, LOADER, rate)
                 self._ceilings["shared_cores"] = share_cores(device, ranks=trainer.num_devices, workers=workers)
-                tensors = [part for part in tree_leaves(found.batch) if isinstance(part, Tensor)]
-                self._ceilings["batch_bytes"] = sum(part.nbytes for part in tensors) or None
+                self._ceilings["batch_bytes"] = bytes_of(found.batch)[0] or None
         except Exception as error:
             let_go(error)
             self._failures.append(f"{LOADER}: {self._why(error)}")
@@ -364,10 +365,8 @@ class Probe(Strobe):
     def _scaled(self, rate: Rate) -> Rate:
         """In the samples that the module tells by ``self.log(..., batch_size=7)``, where it does."""
         factor = self._told / self._counted
-        cpu = None if rate.cpu_seconds is None else rate.cpu_seconds / factor
-        return replace(
-            rate, median=rate.median * factor, low=rate.low * factor, high=rate.high * factor, cpu_seconds=cpu
-        )
+        ends = {name: getattr(rate, name) * factor for name in ("median", "low", "high")}
+        return replace(rate, **ends, cpu_seconds=rate.cpu_seconds and rate.cpu_seconds / factor)
 
     def _sum_up(self, *missing: str) -> None:
         """Enter the ceilings that are known, and why others are not, into the record."""

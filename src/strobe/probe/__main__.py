@@ -81,7 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         place = new_directory(given.out, Path(given.script).name.removesuffix(".py"))
     except OSError as error:
         raise DataError(f"Cannot write to {Path.cwd()} ({error.strerror}); give another folder by --out.") from error
-    discarded = functools.partial(discard, place, "steps.csv", "summary.json", "report.html", BEGUN, OUTPUT, made=made)
+    discarded = functools.partial(discard, place, "steps.csv", BEGUN, OUTPUT, made=made)
     about = clock(len(SIDES) * given.seconds)
     try:
         with ProgressDisplay(console) as display:
@@ -98,9 +98,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 discarded()
                 say(console, INTERRUPTED.format(about=about))
         raise
-    record = load_record(place) if (place / "summary.json").is_file() else None
-    if record and record.number("step_seconds", "total"):
-        print_summary(record.summary, place, Console())
+    if (place / "summary.json").is_file():
+        print_summary(load_record(place).summary, place, Console())
     elif isinstance(found, Failure):
         say(console, *printed(place))
         discarded()
