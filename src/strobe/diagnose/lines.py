@@ -103,7 +103,7 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     workers = phase == "data_wait" and record.count("num_workers")  # the rest of the wait is theirs
     if whole < (SOME if workers else MOSTLY) and finding.cause not in WITHIN:
         return ""
-    if finding.cause == "nothing" and phase in CALLS and function in elsewhere(record, phase):
+    if phase in CALLS and finding.cause not in (*WITHIN, phase) and function in elsewhere(record, phase):
         return ""
     rank = f" on rank {slow[0]}" if slow else ""
     inside = "" if (phase, function) == ("forward", "training_step") else f" in {function},"  # which it is
