@@ -11,6 +11,7 @@ CPU = tuple(f"cpu_{phase}" for phase in PHASES)  # core-seconds of the training 
 MAIN = tuple(f"main_{phase}" for phase in PHASES)  # of these, the thread that trains
 COLLECTING = "garbage_collection"  # seconds of a step, within its phases other than callbacks
 RECOMPUTING = "torch.utils.checkpoint"  # computes activations again in a backward pass
+CALLING_BACKWARD = "torch.autograd"  # a line that only begins a backward pass
 COLLATING = "torch.utils.data.default_collate"  # makes a batch of samples, for which training waits
 SAMPLING = "torch.utils.data.Sampler"  # draws the indices of batches, for which training waits
 PARAMETRIZING = "torch.nn.utils.parametrize"  # computes a weight from others whenever it is used

@@ -19,6 +19,7 @@ from typing import Any
 
 from .columns import (
     BETWEEN,
+    CALLING_BACKWARD,
     COLLATING,
     COLLECTING,
     ENDING_WORKERS,
@@ -86,11 +87,11 @@ class Looks:
         """``phase``, ``file``, ``line``, ``function``, ``library``, ``share`` and ``python``; most looks first.
 
         ``library`` is empty where the line calls none but torch, ``RECOMPUTING`` where a backward pass computes
-        activations again. Where a batch's indices are drawn it is ``SAMPLING``, where its samples are put together
-        ``COLLATING``: there the line may be None, as in a library's network. ``share`` is of the looks at that phase,
-        and so is ``python``: those before which it held Python's lock. The phase of another thread is its name below
-        ``THREAD``, and a library that it runs alone has no line. What loads with a library's code alone has the line
-        of its function.
+        activations again, ``CALLING_BACKWARD`` where the line only begins that pass. Where a batch's indices are drawn
+        it is ``SAMPLING``, where its samples are put together ``COLLATING``: there the line may be None, as in a
+        library's network. ``share`` is of the looks at that phase, and so is ``python``: those before which it held
+        Python's lock. The phase of another thread is its name below ``THREAD``, and a library that it runs alone has no
+        line. What loads with a library's code alone has the line of its function.
         """
         found, looks = [], Counter[str]()
         for (phase, _, _), count in list(self.seen.items()):
@@ -182,6 +183,8 @@ class Lines:
             phase = "backward"
         if phase == "backward" and _passes(frame, _CHECKPOINT):
             library = RECOMPUTING
+        elif library == CALLING_BACKWARD and phase != "backward":
+            library = ""
         elif phase in ("data_wait", BETWEEN) and _passes(frame, _DATALOADER, _ENDS):  # asked for one batch too many
             phase, library = BETWEEN, ENDING_WORKERS
         elif phase == "data_wait" and _passes(frame, _DATALOADER, _DRAWS):
@@ -270,6 +273,8 @@ def _called(within: list[FrameType]) -> str:
     """The library that the outermost of these frames belongs to; empty if it computes with torch, as networks do."""
     if within and (code := within[-1].f_code).co_filename.endswith(_LOGS[0]) and code.co_name in _LOGS[1]:
         return LOGGING
+    if any(frame.f_code.co_filename.endswith(_AUTOGRAD) and frame.f_code.co_name == "backward" for frame in within):
+        return CALLING_BACKWARD
     names = [str(frame.f_globals.get("__name__")) for frame in within]
     if any(name.startswith(_SAVES) for name in names):
         return SAVING

@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Sampler, TensorDataset
 from strobe.callbacks import lines, threads
 from strobe.callbacks.columns import (
     BETWEEN,
+    CALLING_BACKWARD,
     COLLATING,
     ENDING_WORKERS,
     LOGGING,
@@ -386,6 +387,31 @@ class Sparing(Model):
         rows = torch.ones(900, 9)
         both = [checkpoint(block, rows, use_reentrant=False).mean() for block in (self.again, self.wide) * 9]
         return super().training_step(batch) + sum(both)
+
+
+class SlowGradient(torch.autograd.Function):
+    @staticmethod
+    def forward(_: Any, given: torch.Tensor) -> torch.Tensor:
+        return given.clone()
+
+    @staticmethod
+    def backward(_: Any, gradient: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        pause()
+        return gradient
+
+
+def test_a_line_that_only_begins_the_backward_pass_is_told_from_what_runs_in_it() -> None:
+    def loop() -> None:
+        weights, wide = torch.ones(3, requires_grad=True), torch.rand(900, 900, requires_grad=True)
+        for _ in range(20):
+            SlowGradient.apply(weights).sum().backward()
+            (wide @ wide @ wide).sum().backward()
+
+    seen = Lines(lambda: "backward")
+    loop()
+    seen.end()
+    found = {(one["function"], one["library"]) for one in seen.looks.found()}
+    assert {("pause", ""), ("loop", CALLING_BACKWARD)} <= found
 
 
 def test_computing_activations_again_is_told_from_the_backward_pass(recorder: StepRecorder) -> None:

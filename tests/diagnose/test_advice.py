@@ -309,3 +309,11 @@ def test_workers_that_send_what_a_batch_was_cut_out_of_are_told(cause: str, work
     found = [one for one in diagnose(record) if ".clone()" in one.advice]
     assert bool(found) == bool(workers)
     assert all("Workers send 75 MB for each batch of 1 MB" in one.evidence for one in found)
+
+
+@pytest.mark.parametrize(("rows", "told"), [(0.99, "about 5.0x as fast, perhaps more"), (0.1, "up to 5.0x as fast")])
+def test_gradients_of_unused_rows_cost_more_than_their_update(rows: float, told: str) -> None:
+    record = example("optimizer")
+    record.summary["embedded"] = rows
+    (found,) = of("optimizer", record)
+    assert told in bound(found.as_dict() | {"overrides": [], "lost": 0.8})

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from strobe.callbacks.columns import BETWEEN, COLLECTING, LOADING, OWNED, PHASES, RECOMPUTING, THREAD
+from strobe.callbacks.columns import BETWEEN, CALLING_BACKWARD, COLLECTING, LOADING, OWNED, PHASES, RECOMPUTING, THREAD
 from strobe.diagnose.attribution import PLACES, threads_beside
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.looks import computes, elsewhere, in_libraries, looks, seen_in
@@ -15,6 +15,7 @@ from strobe.present.format import as_fast, percent
 from strobe.records.run import Record, as_number
 
 MOSTLY = 0.3  # of a phase: less in one function is not told
+SECOND = 0.2  # of a phase: less in another function is not told
 SOME = 0.1  # of a wait for workers, in which the training process seldom runs any
 LONG = 0.2  # of the step: a shorter phase is not told of where nothing was found
 CALLS = ("backward", "optimizer")  # phases that a loop's own function merely calls
@@ -92,14 +93,15 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
         sources = [seen_in(record, phase, "ranks", "lines")]
     found = defaultdict[tuple[str, str], defaultdict[int, float]](lambda: defaultdict(float))
     for one in next(filter(None, sources), ()):
-        if library not in (None, one.get("library")) or not one.get("file"):
+        if library not in (None, one.get("library")) or not one.get("file") or one.get("library") == CALLING_BACKWARD:
             continue
         place = str(one.get("file")), str(one.get("function"))
         found[place][int(as_number(one.get("line")) or 0)] += as_number(one.get(share_of)) or 0.0
     if not found:
         return ""
-    (place, lines), *others = sorted(found.items(), key=lambda one: -sum(one[1].values()))
-    whole, function = min(1.0, sum(lines.values())), place[1]
+    shares = {place: min(1.0, sum(lines.values())) for place, lines in found.items()}
+    place, *others = sorted(shares, key=lambda one: -shares[one])
+    whole, function = shares[place], place[1]
     workers = phase == "data_wait" and record.count("num_workers")  # the rest of the wait is theirs
     if whole < (SOME if workers else MOSTLY) and finding.cause not in WITHIN:
         return ""
@@ -107,11 +109,12 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
         return ""
     rank = f" on rank {slow[0]}" if slow else ""
     inside = "" if (phase, function) == ("forward", "training_step") else f" in {function},"  # which it is
-    told = f"{percent(whole)} of {called}{rank} is spent{inside} {_at(place, lines)}"
-    if others and (second := sum(others[0][1].values())) >= MOSTLY:
-        told += f", and {percent(second)} in {others[0][0][1]}, {_at(*others[0])}"
-    bound = _without(function, whole, phase, record) if finding.cause == "single_thread" else ""
-    return f"{told}.{bound}"
+    told = f"{percent(whole)} of {called}{rank} is spent{inside} {_at(place, found[place])}"
+    named = [place, *(one for one in others[:1] if shares[one] >= SECOND)]
+    for other in named[1:]:
+        told += f", and {percent(shares[other])} in {other[1]}, {_at(other, found[other])}"
+    bounded = finding.cause in ("single_thread", "nothing")
+    return f"{told}.{_without({name: shares[file, name] for file, name in named}, phase, record) if bounded else ''}"
 
 
 def _at(place: tuple[str, str], lines: Mapping[int, float]) -> str:
@@ -121,10 +124,10 @@ def _at(place: tuple[str, str], lines: Mapping[int, float]) -> str:
     return f"{often}at {Path(place[0]).name}:{line}"
 
 
-def _without(function: str, share: float, phase: str, record: Record) -> str:
-    """A sentence on how fast training would be without this much of a phase, if it is no network's, nor the loop's."""
+def _without(functions: Mapping[str, float], phase: str, record: Record) -> str:
+    """A sentence on how fast training would be without these shares of a phase; not of a network, or the loop."""
     seconds, total = (record.number("step_seconds", name) or 0.0 for name in (phase, "total"))
-    if computes(function, record, phase) or not total:
+    if any(computes(one, record, phase) for one in functions) or not total:
         return ""
-    most = as_fast(1 / max(1e-3, 1 - share * seconds / total))
-    return f" Without {function}, training would be up to {most}."
+    most = as_fast(1 / max(1e-3, 1 - min(1.0, sum(functions.values())) * seconds / total))
+    return f" Without {'both' if len(functions) > 1 else next(iter(functions))}, training would be up to {most}."

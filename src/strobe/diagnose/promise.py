@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from strobe.callbacks.columns import PARAMETRIZING
 from strobe.diagnose.predict import WORTH
 from strobe.diagnose.rules import Finding
 from strobe.measure import WIDEST
@@ -12,7 +11,7 @@ from strobe.records.run import Record
 
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 # What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else;
-# what a library computes, and padding, take the caches of what comes after.
+# what a library computes, and padding, take the caches of what comes after; what grows was not free in the beginning.
 AT_LEAST = (
     "small_operations",
     "single_thread",
@@ -23,6 +22,8 @@ AT_LEAST = (
     "precision",
     "unused_gradients",
     "workers_restart",
+    "workers_hurt",
+    "slowing_down",
 )
 
 
@@ -67,7 +68,7 @@ def bound(finding: Mapping[str, Any]) -> str:
     without = "With no waiting at all" if finding.get("cause") == "loader" else "Without it"
     if most < WORTH:
         return ""
-    if finding.get("cause") in AT_LEAST or finding.get("subject") == PARAMETRIZING:  # whose backward pass is unseen
+    if finding.get("cause") in AT_LEAST or finding.get("partial"):
         return f"{without}, training would be about {as_fast(most)}, perhaps more"
     return f"{without}, training would be up to {as_fast(most)}"
 

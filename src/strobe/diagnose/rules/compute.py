@@ -128,14 +128,14 @@ def optimizer(record: Record, step: Step) -> Finding | None:
         )
     if not fused and (name := record.setting("optimizer.unfused")):
         advice = f"Try its fused update, which computes the same: {name}(..., fused=True) (not measured). Or: {advice}"
-    if (rows := record.number("embedded") or 0.0) >= MOST_ROWS:
+    rows = record.number("embedded") or 0.0
+    if sparse := rows >= MOST_ROWS:  # whose gradients of zeros the backward pass makes, too
         advice = (
             f"{percent(rows)} of the weights are rows of embeddings, and a step uses only those of its batch: "
             f"nn.Embedding(..., sparse=True) with an optimizer such as SparseAdam updates no others. Or: {advice}"
         )
-    return Finding(
-        "optimizer", f"The optimizer takes {percent(share)} of each step", evidence, advice, overrides, predicted
-    )
+    title = f"The optimizer takes {percent(share)} of each step"
+    return Finding("optimizer", title, evidence, advice, overrides, predicted, partial=sparse)
 
 
 def recomputing(record: Record, step: Step) -> Finding | None:

@@ -175,8 +175,9 @@ def _costly_samples(record: Record, step: Step, lost: float) -> Finding:
         "Make samples cheaper: decode, transform and open files once, not for each sample, and on no more data than is "
         f"used. Fewer workers leave training more cores, if it then does not wait for data. {hint}".strip(),
         (),
-        # Cheaper samples come sooner, too: how fast workers load now is no limit.
-        up_to(without(replace(step, workers=0), compute=lost * step.total * step.images)),
+        # Cheaper samples come sooner, too: how fast workers load now is no limit, and no step waits.
+        up_to(without(replace(step, workers=0), compute=lost * step.total * step.images, wait=step.wait * step.images)),
+        share=min(1.0, lost + step.wait / step.total),
     )
 
 
