@@ -8,7 +8,7 @@ from strobe.diagnose.candidates import WORKERS
 from strobe.diagnose.cores import lost_cores, untried_workers
 from strobe.diagnose.predict import Step, without_waiting
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import worker_limit, workers_in_vain
+from strobe.diagnose.symptoms import sent_whole, worker_limit, workers_in_vain
 from strobe.overrides import split
 from strobe.records.run import Record
 
@@ -71,7 +71,8 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
         if not step.workers and step.wait * step.images < HANDED:
             advice, overrides = QUICK, ()
         elif limit and more and not overrides and record.has(WORKERS) and not lost_cores(record, step):
-            advice, overrides = untried_workers(record, limit.workers), (f"{WORKERS}={limit.workers}",)
+            (_, copied), overrides = sent_whole(record) or ("", ""), (f"{WORKERS}={limit.workers}",)
+            advice = f"{copied} {untried_workers(record, limit.workers)}".strip()
         predicted = without_waiting(step) if overrides else predicted
     if overrides:
         advice += f" Write {' and '.join(calls(overrides))}."

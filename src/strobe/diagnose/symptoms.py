@@ -8,7 +8,7 @@ from typing import Any
 from strobe.callbacks.columns import PHASES, SAMPLING
 from strobe.diagnose.looks import ending_workers, in_waiting
 from strobe.diagnose.predict import Step, cpu_by_children, step_of
-from strobe.present.format import percent
+from strobe.present.format import percent, size
 from strobe.records.run import Record, as_number
 
 INTERVAL = "trainer.val_check_interval"
@@ -27,6 +27,7 @@ APART = 0.5  # times as fast as one process: if workers are slower, sending batc
 BY_ITSELF = 0.5  # of the wait for workers, in which the thread that trains computes itself
 MANY, FIXED = 500, 0.1  # differentiable operations of a step; the share of it from which on their fixed cost is told
 CHEAPER = "make the sampler cheaper, for example by drawing the indices of many batches at once"
+SENT, LARGE = 4.0, 1e6  # times what a batch holds, and bytes, from which on sending costs time
 BEGUN = 0.2  # of all waiting, in the first steps of epochs
 SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
@@ -376,3 +377,15 @@ def too_low(record: Record) -> str | None:
         return None
     least = min(middles, key=lambda name: middles[name])
     return lowest if measured > ABOVE * highs[lowest] else least if measured > FAR_ABOVE * middles[least] else None
+
+
+def sent_whole(record: Record) -> tuple[str, str] | None:
+    """That workers send far more memory than a batch holds, as a sentence, and what to do."""
+    held, kept = record.number("batch_bytes") or 0.0, record.number("batch_storage_bytes") or 0.0
+    if not record.count("num_workers") or kept < max(SENT * held, LARGE):
+        return None
+    return (
+        f" Workers send {size(kept)} for each batch of {size(held)}: its tensors are parts of larger ones.",
+        "Copy what is cut out of a larger tensor, by .clone() in the data set or collate_fn: the worker sends "
+        "all of the memory that a part belongs to.",
+    )

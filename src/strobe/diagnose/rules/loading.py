@@ -28,13 +28,14 @@ from strobe.diagnose.symptoms import (
     crowded,
     epoch_starts,
     restarts,
+    sent_whole,
     steady_waiting,
     usual_wait,
     validation_restarts,
     worker_limit,
     workers_in_vain,
 )
-from strobe.present.format import cores, counted, duration, pace, percent, size
+from strobe.present.format import cores, counted, duration, pace, percent
 from strobe.records.run import Figure, Record, as_number
 
 SELDOM = 0.75  # of the steps in which a worker's batches come in turn: fewer wait because some batches take long
@@ -52,7 +53,6 @@ ANEW = "Take all batches of an epoch from one iterator: next(iter(loader)) begin
 FAR = 3.0  # times as long as the loader alone takes
 LONGEST = 1.5  # times a worker's batch: a longer wait at the start of an epoch is for something else, too
 PREFETCH = "engine.prefetch_factor"
-SENT, LARGE = 4.0, 1e6  # times what a batch holds, and bytes, from which on sending costs time
 UNSEEN = "Loader workers cannot be seen from here: strobe probe tells in which lines samples are made."
 
 MOST_PARTS, MOSTLY = 3, 0.5
@@ -106,7 +106,7 @@ def loader(record: Record, step: Step) -> Finding | None:
     sides = (("loader", step.loader), ("model", step.model))
     known = [(name, rate) for name, rate in sides if rate and FAR_ABOVE * rate.median > 1 / step.length]  # not wrong
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
-    told, hint = _views(record) or _parts(record)
+    told, hint = sent_whole(record) or _parts(record)
     if not told and (collated := in_waiting(record, COLLATING)) >= MOSTLY:
         told, hint = f" In {percent(collated)} of that wait batches are made of samples, by default_collate.", COLLATED
     elif not told and (collated := in_workers(record, COLLATING)) >= MOSTLY:
@@ -152,7 +152,7 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
         wanting += f"alone reaches {pace(step.loader.median)}"
     if best:
         wanting += f"; with {left} the loader alone reaches {pace(best.rate.median)}"
-    sent, hint = _views(record) or ("", "")
+    sent, hint = sent_whole(record) or ("", "")
     instead = f"Use {counted(left, 'worker')}" if left else f"Load in the training process: {SHARED}"
     return Finding(
         "workers_hurt",
@@ -167,7 +167,7 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
 def _costly_samples(record: Record, step: Step, lost: float) -> Finding:
     """Workers that training does not wait for, but whose cores it needs, for ``lost`` of its time."""
     used = cores((record.number("machine", "children") or 0.0) * (step.cores or 1.0))
-    made, hint = _views(record) or _parts(record)
+    made, hint = sent_whole(record) or _parts(record)
     return Finding(
         "workers_hurt",
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} {used} that training needs",
@@ -275,18 +275,6 @@ def _prefetch(record: Record, step: Step) -> _Remedy | None:
         return None
     advice = "The workers are fast enough but uneven: let each keep more batches ready."
     return without_waiting(step), (f"{PREFETCH}={2 * factor}",), advice
-
-
-def _views(record: Record) -> tuple[str, str] | None:
-    """That workers send far more memory than a batch holds, as a sentence, and what to do."""
-    held, kept = record.number("batch_bytes") or 0.0, record.number("batch_storage_bytes") or 0.0
-    if not record.count("num_workers") or kept < max(SENT * held, LARGE):
-        return None
-    return (
-        f" Workers send {size(kept)} for each batch of {size(held)}: its tensors are parts of larger ones.",
-        "Copy what is cut out of a larger tensor, by .clone() in the data set or collate_fn: the worker sends "
-        "all of the memory that a part belongs to.",
-    )
 
 
 def _parts(record: Record) -> tuple[str, str]:
