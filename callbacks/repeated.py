@@ -1,6 +1,7 @@
-"""Modules that are called again with the same input within a step, of the first steps of a training."""
+"""What the calls of modules show in the first steps of a training: calls for nothing, and inputs of zeros."""
 
 import gc
+import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from torch.compiler import is_compiling
 from torch.utils._pytree import tree_leaves
 
 from .gradients import FirstSteps
+
+LARGE, LOOKED_AT = 100_000, 1_000_000  # numbers of an input that is looked at, and about as many of a larger one
+MOSTLY = 0.98  # of them: a ReLU and dropout leave fewer zeros
 
 
 @dataclass
@@ -54,12 +58,7 @@ class RepeatedCalls(FirstSteps):
         self._random: set[int] = set()  # modules, by their ``id``
         self._most: dict[str, int] = {}  # calls with the same input in a step
         self._seconds, self._again = [0.0, 0.0], [0.0, 0.0]  # of all calls and of repeated ones; of those that learned
-        watched: dict[int, nn.Module] = {}
-        for module in modules:
-            called = list(_called(module))
-            if not any(map(_is_compiled, (module, *called))):
-                watched |= {id(one): one for one in called}
-        for one in watched.values():
+        for one in _watched(modules):
             self._hooks.append(one.register_forward_pre_hook(self._enter, with_kwargs=True))
             self._hooks.append(one.register_forward_hook(self._leave, always_call=True))
 
@@ -126,6 +125,39 @@ class RepeatedCalls(FirstSteps):
                 tensor.register_hook(call.learn)  # type: ignore[no-untyped-call]
 
 
+class SparseInputs(FirstSteps):
+    """Looks for mostly zeros in what the same modules are called with, such as an adjacency matrix or one-hot vectors.
+
+    Attributes:
+        found: of the input with the most zeros, the ``share`` of these, its ``shape``, and the ``name`` of the module
+            that was called with it; None without any.
+    """
+
+    def __init__(self, modules: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self.found: dict[str, Any] | None = None
+        self._zeros = 0.0
+        for one in _watched(modules):
+            self._hooks.append(one.register_forward_pre_hook(self._look, with_kwargs=True))
+
+    def _look(self, module: nn.Module, *given: Any) -> None:
+        if self.failure or is_compiling():
+            return
+        try:
+            for one in tree_leaves(given):
+                if not isinstance(one, Tensor) or not one.is_floating_point() or one.layout is not torch.strided:
+                    continue
+                if one.ndim < 2 or one.numel() < LARGE or one.device.type != "cpu":
+                    continue
+                rows = one.detach()[:: math.ceil(one.numel() / LOOKED_AT)]
+                share = 1 - int(rows.count_nonzero()) / rows.numel()
+                if share >= MOSTLY and share * one.numel() > self._zeros:
+                    self._zeros = share * one.numel()
+                    self.found = {"name": type(module).__name__, "shape": list(one.shape), "share": share}
+        except Exception as error:
+            self.failure = error
+
+
 def networks() -> list[nn.Module]:
     """The modules of this process that are part of no other one: a loop's script hands none over."""
     found = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
@@ -136,6 +168,16 @@ def networks() -> list[nn.Module]:
 def _is_in_backward() -> bool:
     """Whether this thread runs a backward pass."""
     return torch._C._current_graph_task_id() != -1
+
+
+def _watched(modules: Iterable[nn.Module]) -> list[nn.Module]:
+    """Those whose calls are looked at: of each of these that no part of is compiled what it has `_called`."""
+    watched: dict[int, nn.Module] = {}
+    for module in modules:
+        called = list(_called(module))
+        if not any(map(_is_compiled, (module, *called))):
+            watched |= {id(one): one for one in called}
+    return list(watched.values())
 
 
 def _called(module: nn.Module) -> Iterator[nn.Module]:

@@ -33,7 +33,7 @@ from .columns import (
     lines_of,
 )
 from .gradients import FirstSteps, HookedGradients, UsedGradients
-from .repeated import RepeatedCalls
+from .repeated import RepeatedCalls, SparseInputs
 from .threads import Threads
 from .waits import Waits
 
@@ -213,6 +213,7 @@ class StepLog:
         self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
         self.gradients = gradients  # of the first steps
         self.repeated: RepeatedCalls | None = None  # as these
+        self.sparse: SparseInputs | None = None
         self._hooked: list[FirstSteps] = []
         self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
         self._memory = MemoryWatch()
@@ -241,8 +242,9 @@ class StepLog:
 
     def watch(self, modules: Iterable[nn.Module], optimizers: Iterable[Any] = ()) -> None:
         """Hear of the calls of these modules, and of the gradients of these optimizers, in the next steps."""
-        self.repeated = RepeatedCalls(modules)
-        self._hooked.append(self.repeated)
+        modules = list(modules)
+        self.repeated, self.sparse = RepeatedCalls(modules), SparseInputs(modules)
+        self._hooked += [self.repeated, self.sparse]
         if optimizers := list(optimizers):
             self.gradients = hooked = HookedGradients(optimizers, self.clock)
             self._hooked.append(hooked)
@@ -260,6 +262,7 @@ class StepLog:
             "operations": self.threads.operations(),
             "unused_backward": self.gradients.unused() if self.gradients else None,
             "repeated": self.repeated.found() if self.repeated else None,
+            "sparse": self.sparse.found if self.sparse else None,
         }
 
     @property

@@ -1,4 +1,4 @@
-"""Which modules a step calls again with the same input."""
+"""Which modules a step calls again with the same input, and with mostly zeros."""
 
 from collections.abc import Callable
 from typing import Any
@@ -51,6 +51,42 @@ def found(recorder: StepRecorder, step: Callable[[Any, Tensor], Tensor], **given
     assert recorder.step_log is not None
     told: dict[str, Any] | None = recorder.step_log.meanwhile()["repeated"]
     return told
+
+
+class Propagating(Model):
+    def __init__(self, adjacency: Tensor) -> None:
+        super().__init__()
+        self.adjacency, self.scaling = adjacency, Scaling()
+
+    def training_step(self, batch: list[Tensor]) -> Tensor:
+        return super().training_step(batch) + 0 * self.scaling(self.adjacency).sum()
+
+
+SPARSE = torch.eye(400)
+
+
+@pytest.mark.parametrize(
+    ("adjacency", "told"),
+    [
+        (SPARSE, {"name": "Scaling", "shape": [400, 400], "share": 1 - 1 / 400}),
+        (
+            torch.eye(4000)[:, :500],
+            {"name": "Scaling", "shape": [4000, 500], "share": 1 - 250 / 1e6},
+        ),  # of every other row
+        (torch.rand(400, 400).relu(), None),
+        (SPARSE.to_sparse().coalesce(), None),
+        (torch.eye(100), None),  # too small to cost anything
+    ],
+)
+def test_a_large_input_of_mostly_zeros_is_told(
+    adjacency: Tensor, told: dict[str, Any] | None, recorder: StepRecorder
+) -> None:
+    model = Propagating(adjacency)
+    fit(recorder, model=model, max_epochs=1)
+    assert recorder.step_log is not None
+    found = recorder.step_log.meanwhile()["sparse"]
+    assert (found and {**found, "share": pytest.approx(found["share"])}) == told
+    assert not model.scaling._forward_pre_hooks
 
 
 def twice(model: Any, images: Tensor) -> Tensor:

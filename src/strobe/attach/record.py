@@ -98,6 +98,7 @@ def summarise(
         "operations": None,
         "padding": None,
         "repeated": None,
+        "sparse": None,
         "ignored_labels": None,
         "batch_bytes": None,
         "batch_storage_bytes": None,
