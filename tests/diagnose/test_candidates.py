@@ -97,6 +97,10 @@ def test_what_the_symptom_calls_for_comes_first() -> None:
     assert "data.batch_size=128" not in proposed(example("nothing", summary__train_images=400))
     assert "threads=4" in proposed(example("nothing", summary__threads=1, summary__environment__usable_cores=4))
     assert "trainer.precision=32-true" in proposed(example("nothing", config__trainer__precision="64-true"))
+    for weights, mixed in (("float32", True), ("float64", False)):
+        record = example("nothing", summary__environment__cpu_bfloat16=True)
+        record.summary["weights"] = weights
+        assert ("trainer.precision" in keys(record)) == mixed
 
 
 def test_a_larger_batch_leaves_validation_its_place_in_an_epoch() -> None:

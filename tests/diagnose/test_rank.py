@@ -100,6 +100,15 @@ def test_weights_in_double_precision_are_a_cause_where_nobody_measured_another()
         assert causes(record) == [cause]
 
 
+def test_double_weights_are_a_cause_whatever_mixed_precision_reaches_which_leaves_them_alone() -> None:
+    record = example("nothing", summary__environment__cpu_bfloat16=True)
+    record.summary["weights"] = "float64"
+    mixed = {"overrides": ["trainer.precision=bf16-mixed"], "side": "model", "rate": 500.0, "interval": [400.0, 600.0]}
+    record.summary["ceilings"]["alternatives"] = [mixed | {"ratio": [1.1, 1.05, 1.2]}]
+    assert causes(record) == ["precision"]
+    assert "float64" in diagnose(record)[0].evidence
+
+
 def test_sixteen_bits_that_are_emulated_are_a_cause_where_nobody_measured_another() -> None:
     record = example("nothing", summary__ceilings=None, config__trainer__precision="bf16-mixed")
     for fast, cause in ((True, "nothing"), (False, "precision")):

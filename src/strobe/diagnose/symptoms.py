@@ -291,6 +291,7 @@ def preparing(record: Record) -> float:
 def faster_precision(record: Record) -> str | None:
     """The precision in which this hardware computes faster; None if it is already used, or there is none.
 
+    Mixed precision leaves double weights as they are.
     Tensor cores came with compute capability 7, those for bfloat16 with 8; of processors, those whose instructions
     multiply bfloat16. Without them numbers of 16 bits are emulated.
     """
@@ -299,6 +300,8 @@ def faster_precision(record: Record) -> str | None:
     bits, *_ = str(record.setting("trainer.precision")).partition("-")
     if bits == "64":
         return "32-true"
+    if record.text("weights") == "float64":
+        return None
     if record.text("accelerator") == "cpu":
         fast = record.flag("environment", "cpu_bfloat16")
         return {"32": "bf16-mixed"}.get(bits) if fast else {"16": "32-true", "bf16": "32-true"}.get(bits)
