@@ -117,6 +117,21 @@ def test_where_gradients_are_accumulated_ranks_may_take_turns_within_an_update()
     assert even["own_seconds"]["0"] == pytest.approx(1.5 * BASE, rel=0.1)
 
 
+@pytest.mark.parametrize("pattern", ["alternating", "growing"])
+@pytest.mark.parametrize("stall", [4, 20])
+def test_a_step_in_which_all_ranks_stall_hides_no_pattern(stall: int, pattern: str) -> None:
+    """As on a machine of which something else takes the cores for a moment."""
+
+    def extra(rank: int, step: int) -> float:
+        return BASE * (step % 2 == rank if pattern == "alternating" else step / 24 * (rank == 1))
+
+    made = case(extra, phase="forward", steps=48, noise=0.3).rows
+    for rank, phase, seconds in ((0, "forward", stall * BASE), (1, "backward", (stall - 1) * BASE)):
+        for name in (phase, "total"):
+            made[rank][18][name] += seconds
+    assert (told(made)["pattern"], told(made)["phase"]) == (pattern, "forward")
+
+
 def test_waiting_is_in_no_phase_of_own_work() -> None:
     made = constant(2, 0).rows
     found = told(made)

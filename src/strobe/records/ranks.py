@@ -141,7 +141,8 @@ class _Joined:
             return told | {"first": {"waits": here, "exchange": None, "extra": {}}}
         judged, found = self, self.straggling()
         if found is None:
-            found = (judged := self._without_stalls())._constant(often=USUAL)
+            judged = self._without_stalls()
+            found = judged._growing() or judged._constant(often=USUAL) or judged._in_turns()
         slowdown = mean_ratio(self._peak.tolist(), self.own.mean(axis=0).tolist())
         told |= {"slowdown": slowdown.as_record() | {"n": slowdown.n}, "heat": self._heat()}
         exchange = _mean(self.wait.min(axis=0)) if len(self.names) == world_size else None
@@ -154,7 +155,7 @@ class _Joined:
         return next(filter(None, (kind() for kind in kinds)), None)
 
     def _without_stalls(self) -> "_Joined":
-        """The same with each rank's longest steps cut to a usual length: a stall of one hides no other slow rank."""
+        """The same with each rank's longest steps cut to a usual length: a stall hides no slow rank."""
 
         def cut(values: Values) -> Values:
             return np.asarray(np.minimum(values, np.quantile(values, USUAL, axis=1, keepdims=True)))
