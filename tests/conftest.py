@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from _pytest.runner import runtestprotocol
 from filelock import FileLock
 from hydra.core.hydra_config import HydraConfig
 
@@ -30,7 +29,6 @@ from support.runs import QUICK, SHORT, Ended, Train, trained
 torch.set_num_threads(1)
 
 LONGEST = ("test_strobe_probe.py", "test_bench_command.py", "test_tune_command.py", "test_foreign.py")  # files
-TRIES = 3  # of a test that measures this machine
 SHARING = {"sample_root", "tiles", "finished_run"}  # fixtures whose folders nobody may change
 WHOLE = ("profiler=trace", "checkpoint.save=resume", "trainer.max_epochs=2", "trainer.limit_train_batches=11")
 WHOLE += ("trainer.limit_test_batches=null",)
@@ -61,21 +59,6 @@ def pytest_collection_finish() -> None:
     """Leave what was imported out of garbage collections, which tests ask for, and which take seconds of each run."""
     gc.collect()
     gc.freeze()
-
-
-def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """Try what measures this machine again if it fails: nobody here controls its other programs, nor its host."""
-    if item.get_closest_marker("measures") is None:
-        return None
-    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for left in reversed(range(TRIES)):
-        reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        if not left or not any(one.failed for one in reports):
-            break
-    for one in reports:
-        item.ihook.pytest_runtest_logreport(report=one)
-    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-    return True
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:

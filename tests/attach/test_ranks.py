@@ -11,8 +11,6 @@ from strobe.attach import loops, place, ranks, training
 from strobe.attach.ranks import shared_directory
 from strobe.attach.settings import Asked
 
-pytestmark = pytest.mark.measures
-
 
 @pytest.fixture(autouse=True)
 def _store(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,6 @@ import sys, threading, time
 import torch
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
-pytestmark = pytest.mark.measures
-
 def collated(items):
     time.sleep(0.005)
     return default_collate(items)

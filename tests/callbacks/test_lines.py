@@ -41,8 +41,6 @@ from support.fitting import SAMPLES, Model, fit, trainer_with
 from support.processes import wait_for
 from support.steps import recorder
 
-pytestmark = pytest.mark.measures
-
 __all__ = ["recorder"]
 
 

@@ -19,8 +19,6 @@ from strobe.callbacks.worker_lines import WorkerLines
 from support.fitting import Model, trainer_with
 from support.steps import recorder
 
-pytestmark = pytest.mark.measures
-
 __all__ = ["recorder"]
 LOOP = worker._worker_loop
 

@@ -20,8 +20,6 @@ from support.entry_points import install
 from support.places import ROOT
 from support.processes import begin, ended
 
-pytestmark = pytest.mark.measures
-
 SCRIPT = str(Path(__file__).with_name("ranks.py"))
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node=2")
 JOB = {"JOB_ID": "7", "JOB_NAME": "train", "NTASKS": "2", "NTASKS_PER_NODE": "2", "NODEID": "0"}

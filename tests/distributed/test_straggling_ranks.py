@@ -7,8 +7,6 @@ import pytest
 from strobe.validation.straggler_cases import FAULTS
 from strobe.validation.stragglers import CLEAN, judged, report, trained
 
-pytestmark = pytest.mark.measures
-
 # The clean control needs free cores: beside other tests a rank may well be slower than the other one.
 QUICK = ("data", "first-callback", "turns-forward", "growing")
 ALL = tuple(name for name in FAULTS if name != CLEAN)

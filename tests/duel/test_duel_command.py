@@ -11,8 +11,6 @@ from support.duels import Made, files, said
 from support.places import ROOT
 from support.suite_parts import NETWORK
 
-pytestmark = pytest.mark.measures
-
 
 @pytest.mark.parametrize(
     ("theirs", "ours", "code", "verdict"),

@@ -16,8 +16,6 @@ from strobe.measure.timing import Block
 from strobe.process.fork import Failure
 from support.duels import LOOP, OF_A_STRANGER, TRAINER, become, files, said
 
-pytestmark = pytest.mark.measures
-
 Start = Callable[..., Foreign]
 QUICK = ("--seconds", "0.1", "--quads", "4")
 

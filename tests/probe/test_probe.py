@@ -28,8 +28,6 @@ from strobe.probe.model import ALONE, Again, Standing, end_threads, measure_mode
 from support.fitting import Model, trainer_with
 from support.processes import wait_for
 
-pytestmark = pytest.mark.measures
-
 CPU = torch.device("cpu")
 IMAGES = TensorDataset(torch.arange(40.0).view(10, 4), torch.arange(10))
 

@@ -14,8 +14,6 @@ from strobe.measure.timing import Meter, Rate
 from strobe.probe import ranks as module
 from strobe.probe.ranks import LostRankError, Ranks
 
-pytestmark = pytest.mark.measures
-
 
 def together(*works: Callable[[Ranks], Any]) -> list[Any]:
     """What each rank's work returns, or raises."""

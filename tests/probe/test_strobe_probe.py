@@ -23,8 +23,6 @@ from PACKAGE import Trainer
 from PACKAGE.callbacks import LearningRateMonitor, ModelCheckpoint, StochasticWeightAveraging
 from PACKAGE.demos.boring_classes import BoringModel
 
-pytestmark = pytest.mark.measures
-
 class Scans(torch.utils.data.Dataset):
     def __init__(self): self.items = torch.load("items.pt")
     def __len__(self): return len(self.items)

@@ -17,8 +17,6 @@ from strobe.tune.record import Outcome, Tuning, begin
 from strobe.tune.search import PROPOSALS, Search
 from support.landscape import Made
 
-pytestmark = pytest.mark.measures
-
 SEARCHES = 1000
 OFFERS = [(f"threads={count}", 1.5) for count in range(1, PROPOSALS + 1)]
 

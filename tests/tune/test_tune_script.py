@@ -39,8 +39,6 @@ import lightning.pytorch as lightning
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-pytestmark = pytest.mark.measures
-
 
 class Slow(Dataset):
     def __len__(self):
