@@ -33,7 +33,7 @@ from .columns import (
     lines_of,
 )
 from .gradients import FirstSteps, HookedGradients, UsedGradients
-from .repeated import RepeatedCalls, SparseInputs
+from .module_calls import RepeatedCalls, SparseInputs
 from .threads import Threads
 from .waits import Waits
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from strobe.attach import driver
 from strobe.attach.entry import DIRECTORY, GROUPS, TRACE, WANTED
 from strobe.errors import StrobeError
-from strobe.process.launch import LAUNCHERS, MODULES, Parser, command_of, folder, script_arguments, start
+from strobe.process.launch import Parser, command_of, folder, script_arguments, start, starts_ranks
 
 EXAMPLES = """
 Arguments, output and exit code are the script's own; the verdict goes to standard error. Each fit of each Trainer
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--trace", action="store_true", help="record some steps with torch.profiler, too")
     script_arguments(parser)
     given = parser.parse_args(arguments)
-    if (name := Path(given.script).name) in (*LAUNCHERS, *MODULES):
+    if starts_ranks(name := Path(given.script).name):
         parser.error(
             f"{name} starts other processes, in which strobe run records nothing; set STROBE=1 for {name}, or, "
             "where the script has no Trainer and no Fabric, write -m strobe.run before SCRIPT.py"

@@ -33,7 +33,7 @@ from strobe.callbacks.clock import Clock
 from strobe.callbacks.columns import OWNED, rows_of
 from strobe.callbacks.device_clock import DeviceClock
 from strobe.callbacks.loop import LoopPhases, LoopTrace
-from strobe.callbacks.repeated import networks
+from strobe.callbacks.module_calls import networks
 from strobe.callbacks.rows import StepLog, StepRows
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.waits import Waits

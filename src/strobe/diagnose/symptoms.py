@@ -388,7 +388,6 @@ def sent_whole(record: Record) -> tuple[str, str] | None:
     if not record.count("num_workers") or kept < max(SENT * held, LARGE):
         return None
     return (
-        f" Workers send {size(kept)} for each batch of {size(held)}: its tensors are parts of larger ones.",
-        "Copy what is cut out of a larger tensor, by .clone() in the data set or collate_fn: the worker sends "
-        "all of the memory that a part belongs to.",
+        f" Workers send {size(kept)} for each batch of {size(held)}: its tensors are slices of larger ones.",
+        "Copy a slice with .clone() in the data set or collate_fn: a worker sends the whole tensor that it is from.",
     )

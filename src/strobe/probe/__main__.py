@@ -13,14 +13,13 @@ from strobe.attach.place import new_directory
 from strobe.errors import DataError, StrobeError
 from strobe.probe.risks import agree
 from strobe.process.launch import (
-    LAUNCHERS,
-    MODULES,
     Parser,
     command_of,
     folder,
     positive_seconds,
     script_arguments,
     start,
+    starts_ranks,
 )
 from strobe.records.places import OUTPUT, discard
 
@@ -60,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     script_arguments(parser)
     given = parser.parse_args(arguments)
-    if Path(given.script).name in (*LAUNCHERS, *MODULES):
+    if starts_ranks(given.script):
         parser.error(f"{given.script} starts a script in several ranks; give that script, whose Trainer starts them")
     command = command_of(given)
     agree(command, WARNING, yes=given.yes)

@@ -18,6 +18,11 @@ LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec",
 MODULES = ("torch.distributed.run", "torch.distributed.launch")  # so do these
 
 
+def starts_ranks(script: str) -> bool:
+    """Whether a script, or a module after ``-m``, is a launcher, which starts another script in several processes."""
+    return Path(script).name in (*LAUNCHERS, *MODULES)
+
+
 class Parser(argparse.ArgumentParser):
     """Tells a mistake in one sentence, with the option that was meant, and exits with 2.
 

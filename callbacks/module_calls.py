@@ -160,9 +160,14 @@ class SparseInputs(FirstSteps):
 
 def networks() -> list[nn.Module]:
     """The modules of this process that are part of no other one: a loop's script hands none over."""
-    found = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
+    found = living(nn.Module)
     parts = {id(child) for one in found for child in one.children()}
     return [one for one in found if id(one) not in parts]
+
+
+def living(kind: type) -> list[Any]:
+    """Objects of this kind. They are asked for their type: a lazy one may import what it stands for."""
+    return [one for one in gc.get_objects() if issubclass(type(one), kind)]
 
 
 def _is_in_backward() -> bool:
