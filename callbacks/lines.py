@@ -44,6 +44,7 @@ SHORT = 5e-5  # seconds: the switch interval from then on
 _WORKER = ("/torch/utils/data/_utils/worker.py", "/torchdata/stateful_dataloader/worker.py")
 _OUTSIDE = ("/trainer/trainer.py", "/strobe/probe/loader.py", *_WORKER)  # from here outwards nothing trains or loads
 _INSTALLED = ("/site-packages/", "/dist-packages/")
+_COMPILED = ("/torch/_inductor/", "/torch/_functorch/_aot_autograd/")
 _NOT_OWN = ("<", f"{sysconfig.get_path('stdlib')}/", f"{Path(__file__).absolute().parent.parent}/")  # the last: ours
 
 _TORCHS = {"torch", "Tensor"}  # names that a module has which computes with it
@@ -236,12 +237,29 @@ def own_line(frame: FrameType | None) -> tuple[Line | None, str]:
     within: list[FrameType] = []
     while frame is not None and not frame.f_code.co_filename.endswith(_OUTSIDE):
         file = frame.f_code.co_filename
-        if not file.startswith(_NOT_OWN) and not any(part in file for part in _INSTALLED):
+        if _is_own(file):
             return (file, frame.f_lineno, _function(frame)), _called(within) if within else _called_in_c(frame)
         if not file.startswith(_NOT_OWN[-1]):
             within.append(frame)
         frame = frame.f_back
     return None, ""
+
+
+def own_lines(frame: FrameType | None) -> tuple[Line, ...] | None:
+    """All lines of the stack that are in no library, the outermost first; None in what torch.compile has made."""
+    found: list[Line] = []
+    while frame is not None and not (file := frame.f_code.co_filename).endswith(_OUTSIDE):
+        if any(part in file for part in _COMPILED):
+            return None
+        if _is_own(file):
+            found.append((file, frame.f_lineno, _function(frame)))
+        frame = frame.f_back
+    return tuple(reversed(found))
+
+
+@lru_cache(maxsize=4096)
+def _is_own(file: str) -> bool:
+    return not file.startswith(_NOT_OWN) and not any(part in file for part in _INSTALLED)
 
 
 def _library_line(frame: FrameType | None) -> Line | None:

@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from .accelerators import activities, in_use
 from .clock import Clock, Phases
-from .gradients import LEARN, UsedGradients, parameters_of
 from .loading import Loading
 from .ranges import Ranges
 from .schedule import Schedule
@@ -22,6 +21,8 @@ from .tables import OperatorTables
 from .trace_writer import Budget, TraceWriter
 from .tracer import Tracer
 from .waits import Waits
+
+LEARN = 3  # steps whose gradients tell which parameter's comes first
 
 
 class LoopPhases(Phases):
@@ -39,7 +40,6 @@ class LoopPhases(Phases):
         waits: Of one of several ranks, to be told of backward passes.
 
     Attributes:
-        gradients: Of the first steps.
         failure: An error of this class's own, after which it does nothing more. It is kept from the script.
     """
 
@@ -62,7 +62,6 @@ class LoopPhases(Phases):
         self._gradients: dict[int, Any] = {}  # hooks of parameters
         self._first: set[int] = set()  # parameters whose gradient came first in a backward pass
         self._watched, self._missed = 0, False  # steps with hooks on all parameters; an update without a backward pass
-        self.gradients, self._learns = UsedGradients(), True
 
     def watch_updates(self, *, hooks: bool = True) -> None:
         """Begin to follow the thread that calls this."""
@@ -86,7 +85,6 @@ class LoopPhases(Phases):
             self._watched += bool(self._first)
             if self._watched == LEARN:
                 self._unhook(keep=self._first)
-                self._learns = False
         elif self._missed:  # other parameters are trained now
             self._watched = 0
             self._first.clear()
@@ -120,8 +118,6 @@ class LoopPhases(Phases):
                     self._watched = 0  # its parameters' hooks are to be thinned out, too
             elif self.optimizers[optimizer] == self.passes:
                 self._missed = True
-            if self._learns:
-                self.gradients.use(parameters_of(optimizer))
             if self._stack[-1:] == ["forward"]:
                 self._stack.pop()
             self.enter("optimizer")
@@ -190,8 +186,6 @@ class LoopPhases(Phases):
         try:
             if "backward" not in self._stack:
                 self._begin_backward(parameter)
-            if self._learns:
-                self.gradients.add(parameter)
         except Exception as error:
             self.failure = error
 
@@ -207,13 +201,9 @@ class LoopPhases(Phases):
         elif not self._stack:  # after an update, or another backward pass
             self._clock.call("forward")
         self.enter("backward")
-        if self._learns:
-            self.gradients.begin()
 
     def _end_backward(self) -> None:
         try:
-            if self._learns:
-                self.gradients.end()
             self.leave_until("backward")
         except Exception as error:
             self.failure = error
@@ -289,6 +279,11 @@ class LoopTrace:
             tracer.abandon()
             self._loading.switch(False)
             self._loading.close()
+
+
+def parameters_of(optimizer: Any) -> list[Any]:
+    """What an optimizer trains; nothing of one that is not torch's."""
+    return [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
 
 
 def _may_be_swapped(parameter: Any) -> bool:

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from .batches import bytes_of, ignored_of, padding_of
 from .clock import Clock, Lap, by_phase
 from .columns import (
@@ -32,10 +30,10 @@ from .columns import (
     RANKS,
     lines_of,
 )
-from .gradients import FirstSteps, HookedGradients, UsedGradients
-from .module_calls import RepeatedCalls, SparseInputs
+from .dataflow import Dataflow
 from .threads import Threads
 from .waits import Waits
+from .wasted import KINDS, wasted
 
 AT_ONCE = 64  # rows, of a single process
 FLUSH_SECONDS = 5  # at most so much of it is lost when it is killed
@@ -197,7 +195,8 @@ def _held(pid: int | str | None) -> int | None:
 class StepLog:
     """What a recorder of steps does, whoever tells it where they end: the rows, memory, threads, and the latest rate.
 
-    What the callbacks in ``checkpoints`` take between steps has its own column.
+    What the callbacks in ``checkpoints`` take between steps has its own column. Where training is ``alone``, in one
+    process on a CPU, the operations of its second and third step are followed.
     """
 
     def __init__(
@@ -206,15 +205,13 @@ class StepLog:
         rows: StepRows,
         checkpoints: Collection[str] = (),
         waits: Waits | None = None,
-        gradients: UsedGradients | None = None,
+        *,
+        alone: bool = False,
     ) -> None:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.between = False  # whether the latest epoch has ended, and no other begun
         self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
-        self.gradients = gradients  # of the first steps
-        self.repeated: RepeatedCalls | None = None  # as these
-        self.sparse: SparseInputs | None = None
-        self._hooked: list[FirstSteps] = []
+        self.flow = Dataflow(lambda: clock.phase) if alone else None
         self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
@@ -236,18 +233,12 @@ class StepLog:
         if self.clock.device is not None and (told := self.clock.device.ready()):
             self._rows.tell(told)
         self._rows.write(now)
-        for one in self._hooked:
-            one.end_step()
+        if self.flow is not None and not self.compiles:
+            if len(self._recent) == 1:
+                self.flow.begin()
+            else:
+                self.flow.end_step({phase: spent / 1e9 for phase, spent in lap.spent.items()})
         return lap
-
-    def watch(self, modules: Iterable[nn.Module], optimizers: Iterable[Any] = ()) -> None:
-        """Hear of the calls of these modules, and of the gradients of these optimizers, in the next steps."""
-        modules = list(modules)
-        self.repeated, self.sparse = RepeatedCalls(modules), SparseInputs(modules)
-        self._hooked += [self.repeated, self.sparse]
-        if optimizers := list(optimizers):
-            self.gradients = hooked = HookedGradients(optimizers, self.clock)
-            self._hooked.append(hooked)
 
     def look_into(self, batch: Any) -> None:
         """Look for what is for nothing in the first batches."""
@@ -257,13 +248,14 @@ class StepLog:
     def meanwhile(self) -> dict[str, Any]:
         """Keys of ``summary.json``: lines, operations, and what of batches and of computing was for nothing."""
         told = {name: _mean(each[place] for each in self._batches) for place, name in enumerate(LOOKED_FOR)}
-        return told | {
-            "lines": self.threads.lines(),
-            "operations": self.threads.operations(),
-            "unused_backward": self.gradients.unused() if self.gradients else None,
-            "repeated": self.repeated.found() if self.repeated else None,
-            "sparse": self.sparse.found if self.sparse else None,
-        }
+        return (
+            told
+            | {
+                "lines": self.threads.lines(),
+                "operations": self.threads.operations(),
+            }
+            | (wasted(self.flow) if self.flow else dict.fromkeys(KINDS))
+        )
 
     @property
     def has_steps(self) -> bool:
@@ -293,8 +285,8 @@ class StepLog:
 
     def close(self) -> None:
         """Write what is left; the device is waited for."""
-        for one in self._hooked:
-            one.remove()
+        if self.flow is not None:
+            self.flow.remove()
         self.threads.end()
         with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
             self._rows.tell(self.clock.device.finish() if self.clock.device else ())

@@ -83,14 +83,13 @@ class StepRecorder(Callback):
         if ranks:
             self._waits = Waits(self._clock)
             self._waits.install()
-        self._log = StepLog(self._clock, rows, checkpoints, self._waits)
+        alone = not ranks and device.type == "cpu"
+        self._log = StepLog(self._clock, rows, checkpoints, self._waits, alone=alone)
 
     def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Begin the first step here; a run that is resumed within an epoch does not start that epoch again."""
         self._profilers = [one for one in trainer.callbacks if getattr(one, "recording", None) is not None]
         self._recording = self._is_recorded()
-        if self._log is not None and trainer.world_size == 1 and trainer.strategy.root_device.type == "cpu":
-            self._log.watch([pl_module], trainer.optimizers)
         self._look(trainer)
         self._begin()
 

@@ -1,11 +1,15 @@
 """What rules advise: the overrides, their values, and what they say of them."""
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
 
+from strobe.diagnose.attribution import attribution
+from strobe.diagnose.predict import step_of
 from strobe.diagnose.promise import bound
 from strobe.diagnose.rank import diagnose
+from strobe.records.run import Record
 from support.recorded import example, of
 
 
@@ -295,10 +299,45 @@ def test_what_bounds_a_gain_is_the_end_of_its_interval_where_that_is_narrow() ->
 
 def test_a_backward_pass_that_outlives_its_use_is_told_on_a_cpu() -> None:
     record = example("unused_gradients")
-    record.summary.update(unused_gradients=None, unused_backward=0.4)
+    record.summary.update(unused_gradients=None, unused_backward={"backward": 0.4})
     assert "40% of the backward pass is for gradients that no update uses" in of("unused_gradients", record)[0].title
     record.summary["accelerator"] = "cuda"  # whose host runs ahead
     assert not of("unused_gradients", record)
+
+
+def test_what_is_wasted_is_told_with_its_line_and_size() -> None:
+    (twice,) = of("repeated_forward", example("repeated_forward"))
+    assert twice.title == "A step computes the same 2 times"
+    assert "Most of it is in training_step, at train.py:57." in twice.evidence
+    (sparse,) = of("zeros", example("zeros"))
+    assert "99.7% of the 3,600 x 3,600 numbers of a factor are zeros" in sparse.evidence
+
+
+def test_a_function_that_computes_nothing_but_constants_counts_with_its_python_code() -> None:
+    record = example("constant_results", summary__constant={"forward": 0.05, "functions": []})
+    assert not of("constant_results", record)
+    where = {"file": "/home/me/train.py", "function": "encode"}
+    record.summary["constant"] = {"forward": 0.05, "functions": [where]}
+    record.summary["lines"] = [{**where, "phase": "forward", "line": 3, "share": 0.6, "library": ""}]
+    assert of("constant_results", record)
+
+
+def _parts(record: Record) -> dict[str, float]:
+    """Seconds of a step by cause."""
+    step, found = step_of(record), defaultdict[str, float](float)
+    assert step is not None
+    for part in attribution(record, step):
+        found[part.cause] += part.seconds
+    return found
+
+
+def test_what_the_training_process_wastes_while_it_loads_is_part_of_the_wait() -> None:
+    record = example("loader", summary__num_workers=0)
+    whole = _parts(record)
+    record.summary["constant"] = {"data_wait": 0.25, "functions": []}
+    parts = _parts(record)
+    assert parts["constant_results"] == pytest.approx(0.25 * record.summary["step_seconds"]["data_wait"])
+    assert parts["loader"] + parts["constant_results"] == pytest.approx(whole["loader"])
 
 
 @pytest.mark.parametrize(("cause", "workers"), [("loader", 2), ("loader", 0), ("workers_hurt", 2)])

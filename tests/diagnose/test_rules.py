@@ -130,6 +130,9 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__repeated": None},
         {"summary__accelerator": "cuda"},  # whose host runs ahead
     ],
+    "constant_results": [{"summary__constant__forward": 0.01, "summary__constant__backward": 0.0}],
+    "unused_results": [{"summary__unused": None}, {"summary__accelerator": "cuda"}],
+    "zeros": [{"summary__sparse": None}, {"summary__sparse": {"name": "GCN", "shape": [9, 9], "share": 0.99}}],  # old
     "padding": [{"summary__padding": 0.05}, {"summary__padding": None}],
     "recomputing": [
         {"summary__lines": [{"phase": "backward", "library": "torch.utils.checkpoint", "share": 0.1}]},  # not notable

@@ -121,13 +121,6 @@ def test_labels_that_the_loss_leaves_out_are_told_where_no_cause_is_found(share:
     assert ("85% of the labels are -100" in finding.evidence) == told
 
 
-def test_zeros_that_are_computed_with_are_told_where_no_cause_is_found() -> None:
-    record = example("nothing", summary__efficiency=None)
-    record.summary["sparse"] = {"name": "GCNLayer", "shape": [3600, 3600], "share": 0.997}
-    (finding,) = diagnose(record)
-    assert "Nearly all of the 3,600 x 3,600 numbers that GCNLayer is called with are zeros" in finding.evidence
-
-
 def test_scaling_on_a_cpu_is_named_where_it_takes_much() -> None:
     slow = example("nothing")
     slow.summary["step_seconds"] |= {"transfer": 0.02, "forward": 0.0045}

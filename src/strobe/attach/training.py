@@ -33,7 +33,6 @@ from strobe.callbacks.clock import Clock
 from strobe.callbacks.columns import OWNED, rows_of
 from strobe.callbacks.device_clock import DeviceClock
 from strobe.callbacks.loop import LoopPhases, LoopTrace
-from strobe.callbacks.module_calls import networks
 from strobe.callbacks.rows import StepLog, StepRows
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.waits import Waits
@@ -95,7 +94,8 @@ class Training:
         self.phases = LoopPhases(self.clock, asked.optimizers, self._is_its_own, self.waits)
         self.place, self.path = place, rows_of(place / "steps.csv", self.rank)
         rows = StepRows(self.path, [MINE], device=is_accelerator(device), ranks=self.ranks > 1)
-        self.log = StepLog(self.clock, rows, waits=self.waits, gradients=self.phases.gradients)
+        alone = self.device == "cpu" and self.ranks == 1
+        self.log = StepLog(self.clock, rows, waits=self.waits, alone=alone)
 
     def open(self, loop: "Loop") -> None:
         """Begin to record, with this loop."""
@@ -301,8 +301,6 @@ class Training:
             self.profiled = self.trace.recording
         profiled = profiled or self.profiled
         self.log.end_step(self.step, self.epoch, images, profiled=profiled, elements=self.elements)
-        if not self.step and self.device == "cpu" and self.ranks == 1 and not self.log.compiles:
-            self.log.watch(networks())
         self.step, self.fetched_one = self.step + 1, False
 
     # --- its end

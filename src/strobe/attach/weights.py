@@ -1,5 +1,6 @@
 """What the weights of a training tell: their type, how many are embeddings, and which get gradients for nothing."""
 
+import gc
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -7,8 +8,6 @@ from typing import Any
 import torch
 from torch.nn import Module, Parameter
 from torch.nn.parameter import UninitializedParameter
-
-from strobe.callbacks.module_calls import living
 
 
 def told_by_weights(parts: Iterable[Module], optimizers: Iterable[Any]) -> dict[str, Any]:
@@ -38,11 +37,11 @@ class Looks:
     def look(self, optimizers: Iterable[Any]) -> None:
         """Look at those of these optimizers, and at all others."""
         if self._before is None:
-            mine, models = set(_trained(optimizers)), living(Module)
+            mine, models = set(_trained(optimizers)), _living(Module)
             parts = [part for part in models if any(id(one) in mine for one in part._parameters.values())]
             self.told |= {"weights": weights_of(parts), "embedded": embedded(parts)}
             given = {id(one): one for part in models for one in _own(part) if one.grad is not None}
-            theirs = set(_trained(living(torch.optim.Optimizer)))
+            theirs = set(_trained(_living(torch.optim.Optimizer)))
             grads = ((one, grad) for key, one in given.items() if key not in theirs and (grad := one.grad) is not None)
             self._before = [(one, grad, grad._version) for one, grad in grads]
             self._trained = sum(one.numel() for key, one in given.items() if key in mine)
@@ -78,7 +77,7 @@ def embedded(parts: Iterable[Module]) -> float | None:
 def unused_gradients(parts: Iterable[Module], optimizers: Iterable[Any]) -> float | None:
     """Of the weights that have gradients, the share that no optimizer has; the script may have others than these."""
     given, trained = {id(one): one for part in parts for one in _own(part) if one.grad is not None}, set[int]()
-    for known in (optimizers, living(torch.optim.Optimizer)):
+    for known in (optimizers, _living(torch.optim.Optimizer)):
         trained.update(_trained(known))
         if trained.issuperset(given):
             break
@@ -94,3 +93,8 @@ def _own(part: Module) -> Iterator[Parameter]:
 
 def _trained(optimizers: Iterable[Any]) -> Iterator[int]:
     return (id(one) for each in optimizers for group in each.param_groups for one in group["params"])
+
+
+def _living(kind: type) -> list[Any]:
+    """Objects of this kind. They are asked for their type: a lazy one may import what it stands for."""
+    return [one for one in gc.get_objects() if issubclass(type(one), kind)]

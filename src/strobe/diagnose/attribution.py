@@ -21,7 +21,7 @@ from strobe.diagnose.symptoms import (
     restarts,
 )
 from strobe.diagnose.uneven import FEWEST, growth, uneven
-from strobe.diagnose.wasted import again, for_nothing, padded
+from strobe.diagnose.wasted import for_gradients, in_computing, in_waiting, padded
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
@@ -35,6 +35,13 @@ PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks"
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
 PLACES = dict.fromkeys(("transfer", "prepare"), "scaling and augmenting") | COMPUTING
 IN_WORDS = PLACES | {"data_wait": "waiting for data", "optimizer": "the update", "callbacks": "callbacks"}  # each phase
+
+FOR_NOTHING = (  # causes, the kinds of ``Dataflow.found`` that they are, and what they do
+    ("repeated_forward", "repeated", "computing the same again"),
+    ("constant_results", "constant", "computing what does not change"),
+    ("unused_results", "unused", "results that nothing uses"),
+    ("zeros", "sparse", "multiplying by zeros"),
+)
 
 
 @dataclass(frozen=True)
@@ -264,6 +271,9 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     yield Part("epoch_start", "", "waiting where an epoch begins", begun := epoch_starts(record, step))
     rest = max(0.0, wait - started - begun - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
     rest = max(0.0, rest - elsewhere["data_wait"])
+    for cause, kind, what in FOR_NOTHING:
+        yield Part(cause, "", what, wasted := min(in_waiting(record, kind), rest))
+        rest -= wasted
     stored = storage_cause(record, step)
     crowd = not stored and lack_of_cores(record, step)
     name = "waiting for cores that workers take" if crowd else f"waiting for {'the storage' if stored else 'data'}"
@@ -307,11 +317,13 @@ def _of_computing(
     operations = min(max(0.0, many_operations(record, step)[1] - fixed), computing)
     yield Part("small_operations", "", "fixed cost of each operation", operations)
     yield Part("padding", "", "computing on padding", empty := min(padded(record), computing - operations))
-    unused = min(for_nothing(record), rest := computing - operations - empty)
+    unused = min(for_gradients(record), rest := computing - operations - empty)
     yield Part("unused_gradients", "", "gradients that nothing uses", unused)
-    twice = min(again(record), rest := rest - unused)
-    yield Part("repeated_forward", "", "computing the same again", twice)
-    idle = min(unused_cores(record), rest := rest - twice)
+    rest -= unused
+    for cause, kind, name in FOR_NOTHING:
+        yield Part(cause, "", name, wasted := min(in_computing(record, kind), rest))
+        rest -= wasted
+    idle = min(unused_cores(record), rest)
     yield Part("threads", "", "cores that no thread uses", idle)
     yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest - idle))
     # Less the fixed costs, which are on one thread too.

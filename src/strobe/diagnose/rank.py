@@ -91,7 +91,7 @@ LOST = (
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
     *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
-    *("unused_gradients", "repeated_forward"),
+    *("unused_gradients", "repeated_forward", "constant_results", "unused_results", "zeros"),
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "validation": "validation",

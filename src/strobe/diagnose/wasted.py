@@ -1,6 +1,7 @@
 """Computing that nothing uses: on padding, for gradients of nothing, and what a step has computed before."""
 
-from strobe.records.run import Record
+from strobe.diagnose.looks import looks
+from strobe.records.run import Record, as_number
 
 UNUSED = 0.1  # of the backward pass: a shorter part after the last used gradient is not reported
 
@@ -11,7 +12,7 @@ def padded(record: Record) -> float:
     return min(1.0, max(0.0, record.number("padding") or 0.0)) * passes
 
 
-def for_nothing(record: Record) -> float:
+def for_gradients(record: Record) -> float:
     """Seconds of a step's backward pass for gradients that nothing uses.
 
     Those of weights that no optimizer has, by how many these are, or what follows the last gradient that is used.
@@ -22,15 +23,26 @@ def for_nothing(record: Record) -> float:
 
 def after_used(record: Record) -> float:
     """The share of the backward pass after the last gradient that an update uses; 0 where it is little, or on a GPU."""
-    share = record.number("unused_backward") or 0.0
+    share = record.number("unused_backward", "backward") or record.number("unused_backward") or 0.0
     return share if share >= UNUSED and record.text("accelerator") == "cpu" else 0.0
 
 
-def again(record: Record) -> float:
-    """Seconds of a step's forward and backward pass for calls of a module with an input that it has had before."""
-    if record.text("accelerator") != "cpu":
-        return 0.0
-    passes = ("forward", "backward")
-    shares = (record.number("repeated", name) or 0.0 for name in passes)
-    seconds = (record.number("step_seconds", name) or 0.0 for name in passes)
-    return sum(min(1.0, max(0.0, share)) * each for share, each in zip(shares, seconds, strict=True))
+def in_computing(record: Record, kind: str) -> float:
+    """Seconds of a step's computing that are of a kind (``Dataflow.found``)."""
+    return sum(_seconds(record, kind, phase) for phase in ("forward", "backward", "other"))
+
+
+def in_waiting(record: Record, kind: str) -> float:
+    """Seconds of a step's wait for data that are of a kind, where the training process loads."""
+    return _seconds(record, kind, "data_wait")
+
+
+def _seconds(record: Record, kind: str, phase: str) -> float:
+    share = record.number(kind, phase) if record.text("accelerator") == "cpu" else None
+    if kind == "constant" and share is not None:  # what Python itself does there shows in looks at the stack
+        functions = record.items(kind, "functions")
+        seen = (
+            one for one in looks(record, phase) if {name: one.get(name) for name in ("file", "function")} in functions
+        )
+        share = max(share, sum(as_number(one.get("share")) or 0.0 for one in seen))
+    return min(1.0, max(0.0, share or 0.0)) * (record.number("step_seconds", phase) or 0.0)

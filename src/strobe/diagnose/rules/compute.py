@@ -20,7 +20,6 @@ from strobe.diagnose.symptoms import (
     cores_of_a_rank,
     scaling,
 )
-from strobe.diagnose.wasted import after_used, again, for_nothing
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
 from strobe.records.run import Alternative, Figure, Record
 
@@ -152,51 +151,6 @@ def recomputing(record: Record, step: Step) -> Finding | None:
         "gradient checkpointing.",
         (),
         without(step, compute=seconds),
-    )
-
-
-def unused_gradients(record: Record, step: Step) -> Finding | None:
-    """The backward pass computes gradients of weights that nothing updates."""
-    share, seconds = record.number("unused_gradients") or 0.0, for_nothing(record)
-    if seconds < NOTABLE * step.seconds:
-        return None
-    whole = record.number("step_seconds", "backward") or 0.0
-    if (after := after_used(record)) > share:
-        return Finding(
-            "unused_gradients",
-            f"{percent(after)} of the backward pass is for gradients that no update uses",
-            f"It takes {duration(whole)} of each {duration(step.seconds)} step, and goes on after the last gradient "
-            "that an optimizer uses.",
-            "Detach what comes from a network that this loss does not train, as in discriminator(fake.detach()); call "
-            "requires_grad_(False) on one that is frozen, and not requires_grad_() on what goes into it.",
-            (),
-            up_to(without(step, compute=seconds)),
-        )
-    return Finding(
-        "unused_gradients",
-        f"{percent(share)} of the gradients are of weights that no optimizer has",
-        f"The backward pass takes {duration(whole)} of each {duration(step.seconds)} step, and computes them too.",
-        "If these weights are not to learn, such as a teacher's or a frozen network's, compute with them under "
-        "torch.no_grad(), or call requires_grad_(False) on them. Otherwise give them to the optimizer.",
-        (),
-        up_to(without(step, compute=seconds)),
-    )
-
-
-def repeated_forward(record: Record, step: Step) -> Finding | None:
-    """A module computes the same several times within a step."""
-    seconds, calls = again(record), record.count("repeated", "calls") or 0
-    if seconds < NOTABLE * step.seconds:
-        return None
-    name = record.text("repeated", "name") or "A module"
-    return Finding(
-        "repeated_forward",
-        f"{name} is called {calls} times on the same input",
-        f"What repeats takes {percent(seconds / step.seconds)} of each {duration(step.seconds)} step, its backward "
-        "pass included, where it has one.",
-        "Call it once, and use its output for each loss and metric: detach() it for those that train nothing.",
-        (),
-        up_to(without(step, compute=seconds)),
     )
 
 

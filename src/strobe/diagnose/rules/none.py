@@ -58,12 +58,6 @@ def nothing(record: Record, step: Step) -> Finding | None:
                 f" {percent(ignored)} of the labels are -100, which cross_entropy ignores: compute the last layer only "
                 "for the other positions."
             )
-        if record.number("sparse", "share"):
-            shape = " x ".join(f"{side:,}" for side in record.items("sparse", "shape") if isinstance(side, int))
-            scaling += (
-                f" Nearly all of the {shape} numbers that {record.text('sparse', 'name')} is called with are "
-                "zeros: a sparse matrix, or an embedding in place of one-hot vectors, leaves them out."
-            )
     return Finding("nothing", title, evidence + scaling, advice, (), Figure(1.0, 1.0, 1.0))
 
 

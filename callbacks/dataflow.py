@@ -1,0 +1,310 @@
+"""How values flow from operation to operation in two early steps of a training.
+
+torch shows each operation to a mode of its dispatcher, below autograd, in the thread that entered the mode. So the
+operations are known, the memory that they read and write, and the lines that call them. No tensor is kept.
+"""
+
+import linecache
+import os
+import sys
+import time
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from threading import get_ident
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
+from torch.utils._pytree import tree_leaves
+
+from .lines import Line, own_lines
+
+STEPS = 2  # that are followed: the second one shows what becomes of the first one's results, and what is the same
+MOST = 30_000  # operations, after which no more are followed
+LARGE, LOOKED_AT = 100_000, 100_000  # numbers of a factor that is looked at, and about as many of a larger one
+
+_TORCH = torch.__file__.removesuffix("__init__.py")
+_PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
+_PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
+_REPLACING = {"copy_", "fill_", "zero_"}
+_COPYING = {"_to_copy", "clone", "copy_"}
+_VALUES = int | float | str | None | torch.dtype | torch.device | torch.layout | torch.memory_format
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """One that has run.
+
+    Attributes:
+        name: As in ``aten::mm``, without the name space.
+        step: 0 for the first one that is followed.
+        lines: Of the user's own code, the outermost first; in a backward pass those of ``forward``.
+        signature: Equal for the same operation on the same values.
+        forward: The operation whose gradients it computes, where that is known.
+        backward: Whether it is part of a backward pass.
+        unseen: Whether Python may read its results unseen, as NumPy does where they have no gradient.
+        zeros: The share of them in the large factor of a product that has most, which is of this ``shape``.
+        sources: What computed its operands, which share of that it reads, and whether a part of its own results needs
+            but that part.
+        writes: Whether it has results, or changes its operands.
+        ends: Whether something beside operations has its results.
+    """
+
+    name: str
+    step: int
+    phase: str
+    seconds: float
+    lines: tuple[Line, ...]
+    signature: int
+    forward: "Operation | None"
+    backward: bool
+    unseen: bool
+    zeros: float
+    shape: list[int]
+    sources: list[tuple["Operation", float, bool]]
+    writes: bool
+    ends: bool = False
+
+
+class _Call(NamedTuple):
+    """A call of an operation: what it was given, which tensors are among that, and which it wrote."""
+
+    func: Any
+    name: str
+    given: list[Any]
+    read: list[Tensor]
+    changed: list[Tensor]  # of these
+    made: list[Tensor]  # changed or new
+    views: bool  # whether all of its results are views of what it read
+    backward: bool
+
+
+@dataclass(slots=True)
+class _Memory:
+    """What tensors share. As long as it is referred to, no other one has its number."""
+
+    reference: StorageWeakRef
+    writer: Operation | None = None  # the latest one that was seen
+    place: int = 0  # among its results
+
+
+class Dataflow(TorchDispatchMode):
+    """Follows the operations of the thread that calls `begin`, for ``STEPS`` steps or until `remove`.
+
+    Args:
+        phase: What that thread is in now, such as ``forward``.
+
+    Attributes:
+        operations: In their order; none where torch.compile, or too many, leave some out.
+        spent: Of each step that is over, the seconds of its phases without looking.
+        failure: An error of this class's own, after which it sees nothing more. It is kept from the training.
+    """
+
+    def __init__(self, phase: Callable[[], str]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.failure: Exception | None = None
+        self.operations: list[Operation] = []
+        self.spent: list[Mapping[str, float]] = []
+        self._phase, self._thread = phase, 0
+        self._over = True  # whether operations are passed on without a look
+        self._looking = defaultdict[str, float](float)  # seconds in the phases of this step
+        self._memory: dict[int, _Memory] = {}
+        self._numbers: dict[int, Operation] = {}  # by what autograd calls them, as a backward pass tells
+
+    def begin(self) -> None:
+        """A step begins, the first one that is followed."""
+        self._thread, self._over = get_ident(), False
+        self.__enter__()  # type: ignore[no-untyped-call]
+        _entered.add(self)
+
+    def end_step(self, spent: Mapping[str, float]) -> None:
+        """A step is over, which has spent so many seconds in its phases."""
+        if self._over:
+            return
+        self.spent.append({phase: seconds - self._looking[phase] for phase, seconds in spent.items()})
+        self._looking.clear()
+        if len(self.spent) == STEPS:
+            for one in self._memory.values():
+                if one.writer is not None and not one.reference.expired():  # type: ignore[no-untyped-call]
+                    one.writer.ends = True
+            self.remove()
+
+    def remove(self) -> None:
+        """See no more; safe to call twice. Below a mode that was entered later it stays, and passes all on."""
+        self._over = True
+        self._memory, self._numbers = {}, {}
+        if self in _entered and get_ident() == self._thread and _get_current_dispatch_mode() is self:
+            _entered.discard(self)
+            self.__exit__(None, None, None)  # type: ignore[no-untyped-call]
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run an operation, and see what it reads and writes."""
+        began = time.perf_counter()
+        result = func(*args, **(kwargs or {}))
+        if not self._over:
+            try:
+                ended, phase, learns = time.perf_counter(), self._phase(), torch.is_grad_enabled()
+                with torch.no_grad():
+                    self._add(_call(func, args, kwargs or {}, result), phase, ended - began, learns=learns)
+                self._looking[phase] += time.perf_counter() - ended
+            except Exception as error:
+                self.failure, self._over = error, True
+        return result
+
+    def _add(self, call: _Call, phase: str, seconds: float, *, learns: bool) -> None:
+        frame = sys._getframe(2)
+        if call.views:
+            writer = self._of(call.read[0]).writer if call.read else None
+            if writer is not None and not call.backward and call.name == "detach" and _is_detached(frame):
+                writer.ends = True  # maybe for NumPy
+            return
+        lines = own_lines(frame)
+        if lines is None or len(self.operations) == MOST:
+            self.operations, self._over = [], True
+            return
+        node = torch._C._current_autograd_node() if call.backward else None
+        forward = None if node is None else self._numbers.get(node._sequence_nr())
+        grows = learns and any(one.requires_grad for one in call.read)
+        large = [one for one in call.read if call.name in _PRODUCTS and one.numel() >= LARGE]
+        zeros, shape = max(((_zeros(one), list(one.shape)) for one in large), default=(0.0, []))
+        operation = Operation(
+            call.name,
+            len(self.spent),
+            phase,
+            seconds,
+            lines if forward is None else forward.lines,
+            self._signature(call),
+            forward,
+            call.backward,
+            unseen=not call.backward and not (grows and all(one.is_floating_point() for one in call.made)),
+            zeros=zeros,
+            shape=shape,
+            sources=self._sources(call),
+            writes=bool(call.made),
+        )
+        self.operations.append(operation)
+        for place, one in enumerate(call.made):
+            memory = self._of(one)
+            memory.writer, memory.place = operation, place
+        if grows:
+            self._numbers[torch._C._autograd._get_sequence_nr() - 1] = operation
+
+    def _of(self, tensor: Tensor) -> _Memory:
+        number = _number(tensor)
+        if number not in self._memory:
+            self._memory[number] = _Memory(StorageWeakRef(tensor.untyped_storage()))  # type: ignore[no-untyped-call]
+        return self._memory[number]
+
+    def _signature(self, call: _Call) -> int:
+        parts = [call.func, len(self.operations) if _is_random(call.func) else None]
+        for one in call.given:
+            if isinstance(one, Tensor) and one.layout is torch.strided:
+                parts.append((self._value(one), one.storage_offset(), one.shape, one.stride(), one.dtype))
+            else:
+                parts.append((type(one), one) if isinstance(one, _VALUES) else id(one))
+        return hash(tuple(parts))
+
+    def _value(self, tensor: Tensor) -> Any:
+        """What tells whether it holds the same as before; a weight is taken for another one in each step."""
+        memory = self._of(tensor)
+        if memory.writer is not None:
+            return memory.writer.signature, memory.place
+        return _number(tensor), len(self.spent) if tensor.requires_grad else _digest(tensor)
+
+    def _sources(self, call: _Call) -> list[tuple[Operation, float, bool]]:
+        sources = []
+        replacing = call.name in _REPLACING or _is_random(call.func)
+        pointwise = call.name in _COPYING or torch.Tag.pointwise in call.func.tags
+        # Where a gradient, which a backward pass has first, is zero, the activations are not needed.
+        passed = 1 - _zeros(call.read[0]) if call.backward and call.read else 1.0
+        for place, one in enumerate(call.read):
+            whole = one.untyped_storage().nbytes() / one.element_size()
+            share = min(1.0, one.numel() / whole) if whole else 1.0
+            kept = any(one is each for each in call.changed)  # what it leaves as it was is part of its results
+            if (writer := self._of(one).writer) is None or (kept and replacing and share == 1):
+                continue
+            in_part = pointwise and bool(call.made) and one.shape == call.made[0].shape and (share == 1 or not kept)
+            if call.name in _PICKING and not place and call.made:
+                share = min(share, call.made[0].numel() / whole)
+            if not writer.backward:
+                share *= passed
+            sources.append((writer, 1.0 if kept else share, in_part))
+        return sources
+
+
+def _call(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> _Call:
+    given = tree_leaves((args, kwargs))
+    read = _tensors(given)
+    arguments = (args[place] if place < len(args) else kwargs.get(name) for place, name in _changes(func))
+    changed = _tensors(tree_leaves(list(arguments)))
+    theirs = {_number(one) for one in read}
+    results = _tensors(tree_leaves(result))
+    made = [*changed, *(one for one in results if _number(one) not in theirs)]
+    name, backward = func._schema.name.partition("::")[2], torch._C._current_graph_task_id() != -1
+    return _Call(func, name, given, read, changed, made, bool(results) and not made, backward)
+
+
+@lru_cache(maxsize=4096)
+def _changes(func: Any) -> list[tuple[int, str]]:
+    """The arguments that an operation writes into: their places and names."""
+    arguments = enumerate(func._schema.arguments)
+    return [(place, one.name) for place, one in arguments if one.alias_info is not None and one.alias_info.is_write]
+
+
+@lru_cache(maxsize=4096)
+def _is_random(func: Any) -> bool:
+    return torch.Tag.nondeterministic_seeded in func.tags
+
+
+def _is_detached(frame: FrameType | None) -> bool:
+    """Whether the line that calls torch has ``detach``, or may: autograd calls it, too, to keep a result."""
+    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+        frame = frame.f_back
+    line = "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return not line or "detach" in line
+
+
+def _tensors(values: Iterable[Any]) -> list[Tensor]:
+    return [one for one in values if isinstance(one, Tensor) and one.layout is torch.strided]
+
+
+def _number(tensor: Tensor) -> int:
+    """Of its memory."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _some(tensor: Tensor) -> Tensor:
+    """At most about ``LOOKED_AT`` of its numbers, evenly spread, in a row."""
+    return tensor.detach().reshape(-1)[:: tensor.numel() // LOOKED_AT | 1]
+
+
+def _digest(tensor: Tensor) -> int:
+    """Of the numbers that it holds."""
+    return hash(_some(tensor).resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes())
+
+
+def _zeros(tensor: Tensor) -> float:
+    """The share of them."""
+    some = _some(tensor)
+    return 1 - int(some.count_nonzero()) / some.numel() if some.numel() else 0.0
+
+
+_entered: "weakref.WeakSet[Dataflow]" = weakref.WeakSet()
+
+
+def _leave_in_child() -> None:
+    """Loader workers start as copies of this process, in the mode that its thread has entered."""
+    for one in list(_entered):
+        one.remove()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_in_child)

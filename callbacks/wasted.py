@@ -1,0 +1,156 @@
+"""What of a step's operations is for nothing, by how values flow between them."""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any
+
+from .dataflow import STEPS, Dataflow, Operation
+from .lines import Line
+
+KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse")
+MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
+LEAST = 0.01  # of a phase: a smaller share is not told
+NEARLY = 0.9  # of what a function computes
+TOGETHER = 0.8  # of what is told: the innermost function with so much of it is named
+
+_FILLING = {"empty", "zeros", "zero_", "_foreach_zero_", "ones", "full"}  # and new_zeros or zeros_like
+
+
+def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
+    """What of a step is for nothing, by kind: a dictionary, or None where there is nothing of that kind.
+
+    - ``constant``: what the step before computed, too, with the ``functions`` that compute nothing else.
+    - ``repeated``: what the same step computed before, ``calls`` times in all, and the backward pass of that.
+    - ``unused``: results, or parts of them, that nothing uses, and the backward pass of these.
+    - ``unused_backward``: what ends in gradients that nothing uses, such as another network's.
+    - ``sparse``: products with a factor of mostly zeros, with the ``share`` of these, and its ``shape``.
+
+    Each has, by the names of phases, the share of the phase's time; and the ``file``, ``line`` and ``function`` where
+    most of it is, None outside of the user's own code.
+    """
+    if len(flow.spent) < STEPS:
+        return dict.fromkeys(KINDS)
+    first, last = ([one for one in flow.operations if one.step == step] for step in (0, STEPS - 1))
+    needed, constant, same = _needed(flow.operations), _constant(first, last), _same(last)
+
+    def again(one: Operation) -> Operation | None:
+        """What computed the same before: as this operation, or as the one whose gradients it computes."""
+        one = one.forward or one
+        return None if one in constant else same.get(one)
+
+    def is_sparse(one: Operation) -> bool:
+        """Whether it is a product with zeros, and not because nothing uses most of its results."""
+        forward = one.forward or one
+        return _has_zeros(one) and (_has_zeros(forward) or needed[forward] > MOSTLY)
+
+    def unused(one: Operation) -> float:
+        computed = one.forward if one.backward else one
+        return 0.0 if computed is None or not _computes(computed) or is_sparse(one) else 1 - needed[computed]
+
+    found = {
+        "constant": _told(flow, last, lambda one: float(one in constant)),
+        "repeated": _told(
+            flow, last, lambda one: float(again(one) is not None), lambda one: _until_apart(one, again(one))
+        ),
+        "unused": _told(flow, first, unused),
+        "unused_backward": _told(flow, first, lambda one: one.backward * (1 - needed[one])),
+        "sparse": _told(flow, last, lambda one: float(is_sparse(one))),
+    }
+    if told := found["constant"]:
+        told["functions"] = _nothing_but(constant, last)
+    if told := found["repeated"]:
+        repeats = defaultdict[int, list[float]](list)
+        for one in filter(again, last):
+            repeats[one.signature].append(one.seconds)
+        told["calls"] = 1 + len(max(repeats.values(), key=sum))
+    if told := found["sparse"]:
+        longest = max(filter(is_sparse, last), key=lambda one: one.seconds)
+        told |= {"share": longest.zeros, "shape": longest.shape}
+    return found
+
+
+def _needed(operations: Sequence[Operation]) -> dict[Operation, float]:
+    """The share of each operation's results that something uses."""
+    read = {source for one in operations for source, _, _ in one.sources}
+    needed = {one: float(one.ends or not one.writes or (one.unseen and one not in read)) for one in operations}
+    for one in reversed(operations):
+        for source, share, in_part in one.sources if needed[one] else ():
+            needed[source] = min(1.0, needed[source] + share * (needed[one] if in_part else 1.0))
+    return needed
+
+
+def _computes(operation: Operation) -> bool:
+    """Whether it does more than to reserve or fill memory, outside of a backward pass."""
+    filling = operation.name.removeprefix("new_").removesuffix("_like") in _FILLING
+    return operation.writes and not operation.backward and not filling
+
+
+def _constant(before: Iterable[Operation], now: Iterable[Operation]) -> set[Operation]:
+    """What a step computes, and the step before did."""
+    known = {one.signature for one in before if _computes(one)}
+    return {one for one in now if _computes(one) and one.signature in known}
+
+
+def _same(operations: Iterable[Operation]) -> dict[Operation, Operation]:
+    """Of a step's operations that compute again what one before did: that one."""
+    firsts: dict[int, Operation] = {}
+    found = {one: firsts.setdefault(one.signature, one) for one in operations if _computes(one)}
+    return {one: first for one, first in found.items() if one is not first}
+
+
+def _has_zeros(operation: Operation) -> bool:
+    """Whether nearly all numbers of a factor are zeros; all are in weights that begin so."""
+    return MOSTLY <= operation.zeros < 1
+
+
+def _told(
+    flow: Dataflow,
+    operations: Iterable[Operation],
+    share_of: Callable[[Operation], float],
+    lines_of: Callable[[Operation], Sequence[Line]] = lambda one: one.lines,
+) -> dict[str, Any] | None:
+    """What a share of each of these operations takes of their phases, and where most of it is."""
+    lost, whole, places = defaultdict[str, float](float), {}, []
+    for one in operations:
+        if seconds := one.seconds * share_of(one):
+            lost[one.phase] += seconds
+            whole[one.phase] = max(lost[one.phase], flow.spent[one.step].get(one.phase, 0.0))
+            places.append((seconds, lines_of(one)))
+    shares = {phase: share for phase in lost if (share := lost[phase] / whole[phase]) >= LEAST}
+    line = (_where(places) if shares else None) or (None, None, None)
+    return {**shares, **dict(zip(("file", "line", "function"), line, strict=True))} if shares else None
+
+
+def _until_apart(operation: Operation, other: Operation | None) -> Sequence[Line]:
+    """The operation's lines down to the first that is not the other one's, too."""
+    pairs = zip(operation.lines, other.lines if other else (), strict=False)
+    alike = next((depth for depth, (mine, theirs) in enumerate(pairs) if mine != theirs), len(operation.lines))
+    return operation.lines[: alike + 1]
+
+
+def _nothing_but(constant: Collection[Operation], operations: Iterable[Operation]) -> list[dict[str, str]]:
+    """The ``file`` and ``function`` of those of the user's functions that compute hardly anything but this."""
+    whole, part = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
+    for one in operations:
+        for file, _, function in one.lines[-1:] if not one.backward else ():
+            whole[file, function] += one.seconds
+            part[file, function] += one.seconds * (one in constant)
+    found = [place for place in whole if part[place] >= NEARLY * whole[place]]
+    return [{"file": file, "function": function} for file, function in found]
+
+
+def _where(places: Sequence[tuple[float, Sequence[Line]]]) -> Line | None:
+    """The line with most of these seconds, in the innermost function through which nearly all of them lead."""
+    least, found = TOGETHER * sum(seconds for seconds, _ in places), None
+    for depth in range(max(len(lines) for _, lines in places)):
+        lines, functions = defaultdict[Line, float](float), defaultdict[tuple[str, str], float](float)
+        for seconds, path in places:
+            for line in path[depth : depth + 1]:
+                lines[line] += seconds
+                functions[line[0], line[2]] += seconds
+        most = max(functions, key=lambda one: functions[one])
+        if found is not None and functions[most] < least:
+            break
+        places = [(seconds, path) for seconds, path in places if depth < len(path) and path[depth][::2] == most]
+        found = max((line for line in lines if line[::2] == most), key=lambda line: lines[line])
+    return found

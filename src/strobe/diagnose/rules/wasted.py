@@ -1,0 +1,120 @@
+"""Computing for nothing: gradients and results that nothing uses, the same again, and products with zeros."""
+
+from pathlib import Path
+
+from strobe.diagnose.predict import NOTABLE, Step, up_to, without
+from strobe.diagnose.rules import Finding
+from strobe.diagnose.wasted import after_used, for_gradients, in_computing, in_waiting
+from strobe.present.format import duration, percent
+from strobe.records.run import Record
+
+
+def unused_gradients(record: Record, step: Step) -> Finding | None:
+    """The backward pass computes gradients of weights that nothing updates."""
+    share, seconds = record.number("unused_gradients") or 0.0, for_gradients(record)
+    if seconds < NOTABLE * step.seconds:
+        return None
+    whole = record.number("step_seconds", "backward") or 0.0
+    if (after := after_used(record)) > share:
+        return Finding(
+            "unused_gradients",
+            f"{percent(after)} of the backward pass is for gradients that no update uses",
+            f"It takes {duration(whole)} of each {duration(step.seconds)} step, and goes on after the last gradient "
+            "that an optimizer uses.",
+            "Detach what comes from a network that this loss does not train, as in discriminator(fake.detach()); call "
+            "requires_grad_(False) on one that is frozen, and not requires_grad_() on what goes into it.",
+            (),
+            up_to(without(step, compute=seconds)),
+        )
+    return Finding(
+        "unused_gradients",
+        f"{percent(share)} of the gradients are of weights that no optimizer has",
+        f"The backward pass takes {duration(whole)} of each {duration(step.seconds)} step, and computes them too.",
+        "If these weights are not to learn, such as a teacher's or a frozen network's, compute with them under "
+        "torch.no_grad(), or call requires_grad_(False) on them. Otherwise give them to the optimizer.",
+        (),
+        up_to(without(step, compute=seconds)),
+    )
+
+
+def repeated_forward(record: Record, step: Step) -> Finding | None:
+    """The same is computed several times within a step."""
+    calls, name = record.count("repeated", "calls") or 0, record.text("repeated", "name")
+    title = f"{name} is called {calls} times on the same input" if name else f"A step computes the same {calls} times"
+    return _of_kind(
+        record,
+        step,
+        "repeated_forward",
+        "repeated",
+        title=title,
+        evidence="What repeats takes {share} of each {step} step, with its backward pass, where it has one.{place}",
+        advice="Compute it once, and use the result for each loss and metric: detach() it where that trains nothing.",
+    )
+
+
+def constant_results(record: Record, step: Step) -> Finding | None:
+    """A step computes what does not change from step to step."""
+    return _of_kind(
+        record,
+        step,
+        "constant_results",
+        "constant",
+        title="{share} of each step computes what the step before has computed, too",
+        evidence="It takes {seconds} of each {step} step, from values that do not change.{place}",
+        advice="Compute it once, before training, and keep it: in the module's __init__, as with register_buffer, or "
+        "in that of the data set.",
+    )
+
+
+def unused_results(record: Record, step: Step) -> Finding | None:
+    """A step computes results, or parts of them, that nothing uses."""
+    return _of_kind(
+        record,
+        step,
+        "unused_results",
+        "unused",
+        title="{share} of each step computes results that nothing uses",
+        evidence="It takes {seconds} of each {step} step, the gradients of these results included.{place}",
+        advice="Select first, then compute: the last layer only at the positions that the loss looks at, a conversion "
+        "only of the part that is kept. Leave out outputs that no loss or metric reads.",
+    )
+
+
+def zeros(record: Record, step: Step) -> Finding | None:
+    """A step multiplies by matrices that hold hardly anything but zeros."""
+    share = record.number("sparse", "share") or 0.0
+    shape = " x ".join(f"{side:,}" for side in record.items("sparse", "shape") if isinstance(side, int))
+    return _of_kind(
+        record,
+        step,
+        "zeros",
+        "sparse",
+        title="{share} of each step multiplies by zeros",
+        evidence=f"It takes {{seconds}} of each {{step}} step: {share:.1%} of the {shape} numbers of a factor are "
+        "zeros.{place}",
+        advice="A sparse matrix (torch.sparse), index_add(), or an embedding in place of one-hot vectors leaves zeros "
+        "out. If they are gradients, select what the loss needs before the product.",
+    )
+
+
+def _of_kind(
+    record: Record, step: Step, cause: str, kind: str, *, title: str, evidence: str, advice: str
+) -> Finding | None:
+    """A finding on what of a step is of a ``kind``; {share}, {seconds}, {step} and {place} are filled in."""
+    computing, waiting = in_computing(record, kind), in_waiting(record, kind)
+    if computing + waiting < NOTABLE * step.seconds:
+        return None
+    said = {
+        "share": percent((computing + waiting) / step.seconds),
+        "seconds": duration(computing + waiting),
+        "step": duration(step.seconds),
+        "place": _place(record, kind),
+    }
+    most = without(step, compute=computing, wait=waiting)
+    return Finding(cause, title.format(**said), evidence.format(**said), advice, (), up_to(most))
+
+
+def _place(record: Record, kind: str) -> str:
+    """Such as `` Most of it is in encode, at train.py:57.``"""
+    file, line, function = record.text(kind, "file"), record.count(kind, "line"), record.text(kind, "function")
+    return f" Most of it is in {function}, at {Path(file).name}:{line}." if file and line and function else ""
