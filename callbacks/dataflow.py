@@ -82,6 +82,7 @@ class _Call(NamedTuple):
     changed: list[Tensor]  # of these
     made: list[Tensor]  # changed or new
     views: bool  # whether all of its results are views of what it read
+    escapes: bool  # whether some of its results are no such tensors
     backward: bool
 
 
@@ -189,6 +190,7 @@ class Dataflow(TorchDispatchMode):
             shape=shape,
             sources=self._sources(call),
             writes=bool(call.made),
+            ends=call.escapes,
         )
         self.operations.append(operation)
         for place, one in enumerate(call.made):
@@ -206,8 +208,10 @@ class Dataflow(TorchDispatchMode):
     def _signature(self, call: _Call) -> int:
         parts = [call.func, len(self.operations) if _is_random(call.func) else None]
         for one in call.given:
-            if isinstance(one, Tensor) and one.layout is torch.strided:
+            if _is_followed(one):
                 parts.append((self._value(one), one.storage_offset(), one.shape, one.stride(), one.dtype))
+            elif isinstance(one, Tensor):
+                parts.append(len(self.operations))  # which is never the same
             else:
                 parts.append((type(one), one) if isinstance(one, _VALUES) else id(one))
         return hash(tuple(parts))
@@ -246,10 +250,12 @@ def _call(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: A
     arguments = (args[place] if place < len(args) else kwargs.get(name) for place, name in _changes(func))
     changed = _tensors(tree_leaves(list(arguments)))
     theirs = {_number(one) for one in read}
-    results = _tensors(tree_leaves(result))
-    made = [*changed, *(one for one in results if _number(one) not in theirs)]
+    results = [one for one in tree_leaves(result) if isinstance(one, Tensor)]
+    followed = _tensors(results)
+    made = [*changed, *(one for one in followed if _number(one) not in theirs)]
     name, backward = func._schema.name.partition("::")[2], torch._C._current_graph_task_id() != -1
-    return _Call(func, name, given, read, changed, made, bool(results) and not made, backward)
+    escapes = len(followed) < len(results)
+    return _Call(func, name, given, read, changed, made, bool(results) and not made and not escapes, escapes, backward)
 
 
 @lru_cache(maxsize=4096)
@@ -273,7 +279,12 @@ def _is_detached(frame: FrameType | None) -> bool:
 
 
 def _tensors(values: Iterable[Any]) -> list[Tensor]:
-    return [one for one in values if isinstance(one, Tensor) and one.layout is torch.strided]
+    return [one for one in values if _is_followed(one)]
+
+
+def _is_followed(value: Any) -> bool:
+    """Whether it is a tensor that lies in memory of its own: no sparse, nested or fake one."""
+    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested and value.is_cpu
 
 
 def _number(tensor: Tensor) -> int:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import logging
 import multiprocessing
 import resource
 import sys
@@ -43,6 +44,7 @@ LIVE_STEPS = 20  # over which the latest rate is taken
 BATCHES = 20  # that are looked into: padding is alike in all
 LOOKED_FOR = ("padding", "ignored_labels", "batch_bytes", "batch_storage_bytes")  # in them; ``batches`` explains each
 
+_log = logging.getLogger(__name__)
 _SECONDS = ",%.7f"
 _STEP = ",".join(["%s"] * len(HEAD)) + _SECONDS * len(("total", *PHASES))  # from `step` to the phases
 _GAPS, _NO_GAPS = _SECONDS * len(GAPS), ",0.0" * len(GAPS)
@@ -247,6 +249,8 @@ class StepLog:
 
     def meanwhile(self) -> dict[str, Any]:
         """Keys of ``summary.json``: lines, operations, and what of batches and of computing was for nothing."""
+        if self.flow is not None and self.flow.failure is not None:
+            _log.warning("No operations were followed, by an error of this program", exc_info=self.flow.failure)
         told = {name: _mean(each[place] for each in self._batches) for place, name in enumerate(LOOKED_FOR)}
         return (
             told

@@ -472,3 +472,48 @@ def test_what_is_compiled_is_not_followed(recorder: StepRecorder) -> None:
     assert not any(model.modes)
     assert recorder.step_log is not None
     assert recorder.step_log.meanwhile()["repeated"] is None
+
+
+def of_embeddings() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+    return nn.Embedding(50, 4, sparse=True), lambda net: net(torch.randint(0, 50, (9,)))
+
+
+def of_nested() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+    def output(net: nn.Module) -> Tensor:
+        nested = torch.nested.nested_tensor([torch.randn(2, 4), torch.randn(3, 4)], layout=torch.jagged)
+        values: Tensor = net(nested).values()
+        return values
+
+    return nn.Linear(4, 4), output
+
+
+def of_inner_gradients() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+    def output(net: nn.Module) -> Tensor:
+        images, weights = torch.randn(8, 4), dict(net.named_parameters())
+
+        def loss(given: dict[str, Tensor]) -> Tensor:
+            inner: Tensor = torch.func.functional_call(net, given, (images,)).square().mean()
+            return inner
+
+        steps = torch.func.grad(loss)(weights)
+        return loss({name: one - 0.1 * steps[name] for name, one in weights.items()})
+
+    return nn.Linear(4, 4), output
+
+
+def of_meta() -> tuple[nn.Module, Callable[[nn.Module], Tensor]]:
+    empty = torch.empty(3, device="meta")
+    return nn.Linear(4, 4), lambda net: net(torch.randn(2, 4)) + 0 * (empty + 1).numel()
+
+
+@pytest.mark.parametrize("made", [of_embeddings, of_nested, of_inner_gradients, of_meta])
+def test_tensors_of_other_kinds_are_passed_on(made: Callable[[], Any]) -> None:
+    net, output = made()
+    optimizer = SGD(net.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        output(net).square().mean().backward()
+        optimizer.step()
+
+    assert not kinds(found(step)) - {"unused_backward"}
