@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from threading import get_ident
 from types import FrameType
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,6 +34,8 @@ _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
 _PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 _REPLACING = {"copy_", "fill_", "zero_"}
 _COPYING = {"_to_copy", "clone", "copy_"}
+_SOFTMAX = {"_softmax", "_log_softmax"}
+_LEFT = {"mm": 0, "addmm": 1}  # the operand each of whose rows makes a row of the product
 _VALUES = int | float | str | None | torch.dtype | torch.device | torch.layout | torch.memory_format
 
 
@@ -50,8 +52,7 @@ class Operation:
         backward: Whether it is part of a backward pass.
         unseen: Whether Python may read its results unseen, as NumPy does where they have no gradient.
         zeros: The share of them in the large factor of a product that has most, which is of this ``shape``.
-        sources: What computed its operands, which share of that it reads, and whether a part of its own results needs
-            but that part.
+        sources: What computed its operands.
         writes: Whether it has results, or changes its operands.
         ends: Whether something beside operations has its results.
     """
@@ -67,9 +68,24 @@ class Operation:
     unseen: bool
     zeros: float
     shape: list[int]
-    sources: list[tuple["Operation", float, bool]]
+    sources: list["Source"]
     writes: bool
     ends: bool = False
+
+
+class Source(NamedTuple):
+    """What computed an operand, and how much of that an operation reads.
+
+    Attributes:
+        share: Of its results.
+        rows: Whether these are whole rows, of the last dimension.
+        part: What a part of the reading operation's results needs: the same ``numbers``, the same ``rows``, or all.
+    """
+
+    operation: Operation
+    share: float
+    rows: bool
+    part: Literal["numbers", "rows", "all"]
 
 
 class _Call(NamedTuple):
@@ -93,6 +109,7 @@ class _Memory:
     reference: StorageWeakRef
     writer: Operation | None = None  # the latest one that was seen
     place: int = 0  # among its results
+    width: int = 0  # of a row
 
 
 class Dataflow(TorchDispatchMode):
@@ -195,7 +212,7 @@ class Dataflow(TorchDispatchMode):
         self.operations.append(operation)
         for place, one in enumerate(call.made):
             memory = self._of(one)
-            memory.writer, memory.place = operation, place
+            memory.writer, memory.place, memory.width = operation, place, one.shape[-1] if one.ndim else 1
         if grows:
             self._numbers[torch._C._autograd._get_sequence_nr() - 1] = operation
 
@@ -223,25 +240,50 @@ class Dataflow(TorchDispatchMode):
             return memory.writer.signature, memory.place
         return _number(tensor), len(self.spent) if tensor.requires_grad else _digest(tensor)
 
-    def _sources(self, call: _Call) -> list[tuple[Operation, float, bool]]:
+    def _sources(self, call: _Call) -> list[Source]:
         sources = []
         replacing = call.name in _REPLACING or _is_random(call.func)
-        pointwise = call.name in _COPYING or torch.Tag.pointwise in call.func.tags
         # Where a gradient, which a backward pass has first, is zero, the activations are not needed.
         passed = 1 - _zeros(call.read[0]) if call.backward and call.read else 1.0
         for place, one in enumerate(call.read):
-            whole = one.untyped_storage().nbytes() / one.element_size()
+            memory, whole = self._of(one), one.untyped_storage().nbytes() / one.element_size()
             share = min(1.0, one.numel() / whole) if whole else 1.0
             kept = any(one is each for each in call.changed)  # what it leaves as it was is part of its results
-            if (writer := self._of(one).writer) is None or (kept and replacing and share == 1):
+            if memory.writer is None or (kept and replacing and share == 1):
                 continue
-            in_part = pointwise and bool(call.made) and one.shape == call.made[0].shape and (share == 1 or not kept)
+            part = _part(call, place) if share == 1 or not kept else "all"
+            rows = bool(one.ndim) and one.shape[-1] == memory.width
             if call.name in _PICKING and not place and call.made:
                 share = min(share, call.made[0].numel() / whole)
-            if not writer.backward:
+                rows = rows and call.made[0].shape[-1:] == one.shape[-1:] and call.name != "gather"
+            elif call.name == "nll_loss_forward" and not place:
+                share *= float((call.given[1] != call.given[4]).float().mean())  # of labels that are not ignored
+            elif call.name == "nll_loss_backward" and place == 1:
+                share = 0.0  # no more than its shape
+            if not memory.writer.backward:
                 share *= passed
-            sources.append((writer, 1.0 if kept else share, in_part))
+            sources.append(Source(memory.writer, 1.0 if kept else share, rows, part))
         return sources
+
+
+def _part(call: _Call, place: int) -> Literal["numbers", "rows", "all"]:
+    """What of this operand a part of the results needs."""
+    if not call.made:
+        return "all"
+    if call.read[place].shape == call.made[0].shape:
+        if call.name in _COPYING or torch.Tag.pointwise in call.func.tags:
+            return "numbers"
+        if not place and _normalises_rows(call):
+            return "rows"
+    return "rows" if _LEFT.get(call.name) == place else "all"
+
+
+def _normalises_rows(call: _Call) -> bool:
+    """Whether it brings each row, of the last dimension, to a sum, or a mean and a variance."""
+    values = call.read[0]
+    if call.name == "native_layer_norm":
+        return call.made[1].numel() * values.shape[-1] == values.numel()
+    return call.name in _SOFTMAX and call.given[1] in (-1, values.ndim - 1)
 
 
 def _call(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> _Call:

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+from .columns import PHASES
 from .dataflow import STEPS, Dataflow, Operation
 from .lines import Line
 
@@ -70,13 +71,25 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
 
 
 def _needed(operations: Sequence[Operation]) -> dict[Operation, float]:
-    """The share of each operation's results that something uses."""
-    read = {source for one in operations for source, _, _ in one.sources}
-    needed = {one: float(one.ends or not one.writes or (one.unseen and one not in read)) for one in operations}
+    """The share of each operation's results that something uses.
+
+    Operations that read a part of them are taken to read different ones; but a backward pass reads what the forward
+    pass did.
+    """
+    read = {source.operation for one in operations for source in one.sources}
+    rows = {one: float(one.ends or not one.writes or (one.unseen and one not in read)) for one in operations}
+    numbers, backward = rows.copy(), dict.fromkeys(operations, 0.0)  # rows: those with any number that is used
     for one in reversed(operations):
-        for source, share, in_part in one.sources if needed[one] else ():
-            needed[source] = min(1.0, needed[source] + share * (needed[one] if in_part else 1.0))
-    return needed
+        rows[one], numbers[one] = max(rows[one], backward[one]), max(numbers[one], backward[one])
+        for source in one.sources if numbers[one] else ():
+            made = source.operation
+            of_numbers = source.share * {"numbers": numbers[one], "rows": rows[one], "all": 1.0}[source.part]
+            of_rows = source.share * (1.0 if source.part == "all" else rows[one]) if source.rows else 1.0
+            if one.backward and not made.backward:
+                backward[made] = max(backward[made], of_rows)
+            else:
+                numbers[made], rows[made] = min(1.0, numbers[made] + of_numbers), min(1.0, rows[made] + of_rows)
+    return numbers
 
 
 def _computes(operation: Operation) -> bool:
@@ -112,7 +125,7 @@ def _told(
     """What a share of each of these operations takes of their phases, and where most of it is."""
     lost, whole, places = defaultdict[str, float](float), {}, []
     for one in operations:
-        if seconds := one.seconds * share_of(one):
+        if one.phase in PHASES and (seconds := one.seconds * share_of(one)):
             lost[one.phase] += seconds
             whole[one.phase] = max(lost[one.phase], flow.spent[one.step].get(one.phase, 0.0))
             places.append((seconds, lines_of(one)))

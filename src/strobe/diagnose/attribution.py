@@ -21,7 +21,7 @@ from strobe.diagnose.symptoms import (
     restarts,
 )
 from strobe.diagnose.uneven import FEWEST, growth, uneven
-from strobe.diagnose.wasted import for_gradients, in_computing, in_waiting, padded
+from strobe.diagnose.wasted import FOR_NOTHING, for_gradients, for_nothing, padded
 from strobe.records.run import Record, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
@@ -35,13 +35,6 @@ PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks"
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
 PLACES = dict.fromkeys(("transfer", "prepare"), "scaling and augmenting") | COMPUTING
 IN_WORDS = PLACES | {"data_wait": "waiting for data", "optimizer": "the update", "callbacks": "callbacks"}  # each phase
-
-FOR_NOTHING = (  # causes, the kinds of ``Dataflow.found`` that they are, and what they do
-    ("repeated_forward", "repeated", "computing the same again"),
-    ("constant_results", "constant", "computing what does not change"),
-    ("unused_results", "unused", "results that nothing uses"),
-    ("zeros", "sparse", "multiplying by zeros"),
-)
 
 
 @dataclass(frozen=True)
@@ -255,8 +248,8 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     odd, extra = uneven(record, step)
     yield Part("uneven_steps", "", "unusually long steps", extra)
     exchange = min(exchange, sum(elsewhere.values()))
-    who = "slow" if record.text("ranks", "pattern") else "other"
-    yield Part("straggler", "", f"waiting for {who} ranks", sum(elsewhere.values()) - exchange)
+    who = f"waiting for {'slow' if record.text('ranks', 'pattern') else 'other'} ranks"
+    yield Part("straggler", "", who, sum(elsewhere.values()) - exchange)
     yield Part("exchange", "", "exchanging gradients", exchange)
     waiting, anew = held(record, step), restarts(record, step)
     yield Part("background_thread", "", "waiting for other threads of this process", sum(waiting.values()))
@@ -269,17 +262,17 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     started = min(wait, anew.wait) if anew else 0.0
     yield Part("workers_restart", "", "restarting workers", started + (anew.computing + anew.between if anew else 0.0))
     yield Part("epoch_start", "", "waiting where an epoch begins", begun := epoch_starts(record, step))
-    rest = max(0.0, wait - started - begun - (extra if odd == "data_wait" else 0.0) - waiting.get("data_wait", 0.0))
-    rest = max(0.0, rest - elsewhere["data_wait"])
-    for cause, kind, what in FOR_NOTHING:
-        yield Part(cause, "", what, wasted := min(in_waiting(record, kind), rest))
-        rest -= wasted
+    others = (extra if odd == "data_wait" else 0.0) + waiting.get("data_wait", 0.0) + elsewhere["data_wait"]
+    yield from (wasted := _wasted(record, rest := max(0.0, wait - started - begun - others), "data_wait"))
+    rest -= sum(part.seconds for part in wasted)
     stored = storage_cause(record, step)
     crowd = not stored and lack_of_cores(record, step)
     name = "waiting for cores that workers take" if crowd else f"waiting for {'the storage' if stored else 'data'}"
     yield Part("workers_hurt" if crowd else stored or "loader", "", name, rest)
     on_cpu = record.text("accelerator") == "cpu"
     batches = phase("transfer") + (phase("prepare") if on_cpu else 0.0)
+    yield from (wasted := _wasted(record, batches, "transfer", "prepare"))
+    batches -= sum(part.seconds for part in wasted)
     yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", batches)
     callbacks = record.number("step_seconds", "callbacks") or 0.0
     lost = record.number("ranks", "first", "waits", "callbacks") or 0.0
@@ -320,9 +313,8 @@ def _of_computing(
     unused = min(for_gradients(record), rest := computing - operations - empty)
     yield Part("unused_gradients", "", "gradients that nothing uses", unused)
     rest -= unused
-    for cause, kind, name in FOR_NOTHING:
-        yield Part(cause, "", name, wasted := min(in_computing(record, kind), rest))
-        rest -= wasted
+    yield from (wasted := _wasted(record, rest, *COMPUTING))
+    rest -= sum(part.seconds for part in wasted)
     idle = min(unused_cores(record), rest)
     yield Part("threads", "", "cores that no thread uses", idle)
     yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest - idle))
@@ -332,6 +324,15 @@ def _of_computing(
     for name, seconds in alone.items():
         lost = seconds * left * (1 - 1 / cores_to_compute(record))
         yield Part("single_thread", name, f"cores that {PLACES[name]} leaves idle", lost)
+
+
+def _wasted(record: Record, most: float, *phases: str) -> list[Part]:
+    """What of phases that take so many seconds is computed for nothing, by cause."""
+    parts = []
+    for cause, (kind, name) in FOR_NOTHING.items():
+        parts.append(Part(cause, "", name, seconds := min(for_nothing(record, kind, *phases), most)))
+        most -= seconds
+    return parts
 
 
 def garbage_seconds(record: Record) -> float:

@@ -3,6 +3,12 @@
 from strobe.diagnose.looks import looks
 from strobe.records.run import Record, as_number
 
+FOR_NOTHING = {  # causes: the kinds of ``callbacks/wasted.py`` that they are, and what they do
+    "repeated_forward": ("repeated", "computing the same again"),
+    "constant_results": ("constant", "computing what does not change"),
+    "unused_results": ("unused", "results that nothing uses"),
+    "zeros": ("sparse", "multiplying by zeros"),
+}
 UNUSED = 0.1  # of the backward pass: a shorter part after the last used gradient is not reported
 
 
@@ -27,14 +33,9 @@ def after_used(record: Record) -> float:
     return share if share >= UNUSED and record.text("accelerator") == "cpu" else 0.0
 
 
-def in_computing(record: Record, kind: str) -> float:
-    """Seconds of a step's computing that are of a kind (``Dataflow.found``)."""
-    return sum(_seconds(record, kind, phase) for phase in ("forward", "backward", "other"))
-
-
-def in_waiting(record: Record, kind: str) -> float:
-    """Seconds of a step's wait for data that are of a kind, where the training process loads."""
-    return _seconds(record, kind, "data_wait")
+def for_nothing(record: Record, kind: str, *phases: str) -> float:
+    """Seconds of a step's phases that are of a kind (``callbacks/wasted.py``); 0 on a GPU, whose host runs ahead."""
+    return sum(_seconds(record, kind, phase) for phase in phases)
 
 
 def _seconds(record: Record, kind: str, phase: str) -> float:

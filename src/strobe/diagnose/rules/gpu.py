@@ -8,7 +8,8 @@ from strobe.diagnose.foreign import is_foreign
 from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import BFLOAT16, faster_precision, preparing
+from strobe.diagnose.symptoms import BFLOAT16, PREPARING, faster_precision, preparing
+from strobe.diagnose.wasted import FOR_NOTHING, for_nothing
 from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Figure, Record, as_number
 from strobe.traces.rank import ALLOCATES
@@ -187,7 +188,8 @@ def transfer(record: Record, step: Step) -> Finding | None:
 
 def _preparing(record: Record, step: Step) -> Finding | None:
     """In an attached training on a CPU, the hooks around a batch's transfer take a notable share of the step."""
-    seconds = preparing(record)
+    wasted = sum(for_nothing(record, kind, *PREPARING) for kind, _ in FOR_NOTHING.values())
+    seconds = preparing(record) - wasted
     if record.text("script") is None or seconds < NOTABLE * step.seconds:
         return None
     return Finding(

@@ -4,7 +4,8 @@ from pathlib import Path
 
 from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.wasted import after_used, for_gradients, in_computing, in_waiting
+from strobe.diagnose.symptoms import PREPARING
+from strobe.diagnose.wasted import FOR_NOTHING, after_used, for_gradients, for_nothing
 from strobe.present.format import duration, percent
 from strobe.records.run import Record
 
@@ -41,11 +42,10 @@ def repeated_forward(record: Record, step: Step) -> Finding | None:
     """The same is computed several times within a step."""
     calls, name = record.count("repeated", "calls") or 0, record.text("repeated", "name")
     title = f"{name} is called {calls} times on the same input" if name else f"A step computes the same {calls} times"
-    return _of_kind(
+    return _found(
         record,
         step,
         "repeated_forward",
-        "repeated",
         title=title,
         evidence="What repeats takes {share} of each {step} step, with its backward pass, where it has one.{place}",
         advice="Compute it once, and use the result for each loss and metric: detach() it where that trains nothing.",
@@ -54,11 +54,10 @@ def repeated_forward(record: Record, step: Step) -> Finding | None:
 
 def constant_results(record: Record, step: Step) -> Finding | None:
     """A step computes what does not change from step to step."""
-    return _of_kind(
+    return _found(
         record,
         step,
         "constant_results",
-        "constant",
         title="{share} of each step computes what the step before has computed, too",
         evidence="It takes {seconds} of each {step} step, from values that do not change.{place}",
         advice="Compute it once, before training, and keep it: in the module's __init__, as with register_buffer, or "
@@ -68,11 +67,10 @@ def constant_results(record: Record, step: Step) -> Finding | None:
 
 def unused_results(record: Record, step: Step) -> Finding | None:
     """A step computes results, or parts of them, that nothing uses."""
-    return _of_kind(
+    return _found(
         record,
         step,
         "unused_results",
-        "unused",
         title="{share} of each step computes results that nothing uses",
         evidence="It takes {seconds} of each {step} step, the gradients of these results included.{place}",
         advice="Select first, then compute: the last layer only at the positions that the loss looks at, a conversion "
@@ -84,11 +82,10 @@ def zeros(record: Record, step: Step) -> Finding | None:
     """A step multiplies by matrices that hold hardly anything but zeros."""
     share = record.number("sparse", "share") or 0.0
     shape = " x ".join(f"{side:,}" for side in record.items("sparse", "shape") if isinstance(side, int))
-    return _of_kind(
+    return _found(
         record,
         step,
         "zeros",
-        "sparse",
         title="{share} of each step multiplies by zeros",
         evidence=f"It takes {{seconds}} of each {{step}} step: {share:.1%} of the {shape} numbers of a factor are "
         "zeros.{place}",
@@ -97,11 +94,11 @@ def zeros(record: Record, step: Step) -> Finding | None:
     )
 
 
-def _of_kind(
-    record: Record, step: Step, cause: str, kind: str, *, title: str, evidence: str, advice: str
-) -> Finding | None:
-    """A finding on what of a step is of a ``kind``; {share}, {seconds}, {step} and {place} are filled in."""
-    computing, waiting = in_computing(record, kind), in_waiting(record, kind)
+def _found(record: Record, step: Step, cause: str, *, title: str, evidence: str, advice: str) -> Finding | None:
+    """A finding on what of a step is for nothing; {share}, {seconds}, {step} and {place} are filled in."""
+    kind, _ = FOR_NOTHING[cause]
+    computing = for_nothing(record, kind, *PREPARING, "forward", "backward", "other")
+    waiting = for_nothing(record, kind, "data_wait")  # where the training process loads
     if computing + waiting < NOTABLE * step.seconds:
         return None
     said = {
