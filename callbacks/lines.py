@@ -113,7 +113,9 @@ class Lines:
     torch's operations release Python's lock; Python code keeps it until another thread has waited for it for
     ``sys.getswitchinterval()``. A thread that wakes later than it asked for, and not because it lacked a core, has
     waited so long: the training thread is in such code. A look at that moment would see what ends the wait, which is
-    also whatever releases the lock often; so it is taken somewhat later, when the interval is short.
+    also whatever releases the lock often; so it is taken at a time set before, when the interval is short. If that time
+    has passed meanwhile, the next one is waited for: NumPy and pandas release the lock so often, and so briefly, that a
+    thread which wakes may get it no earlier than in one of torch's operations.
 
     Args:
         phase: what that thread is in now, such as ``forward`` or ``callbacks/<name>``.
@@ -141,21 +143,24 @@ class Lines:
             gc.callbacks.remove(self._collects)
 
     def _look(self) -> None:
-        queued = _seconds_without_core()
+        queued, due = _seconds_without_core(), time.monotonic()  # when the next look is
         for number in range(MOST):
             if number % KEEP == KEEP - 1:
                 self._keep(self.looks)
-            interval, began = sys.getswitchinterval(), time.monotonic()
-            pause = max(0.0, EVERY - AHEAD * interval)
-            if self._over.wait(pause):
+            interval, now = sys.getswitchinterval(), time.monotonic()
+            due = max(due, now) + EVERY
+            woken = max(now, due - AHEAD * interval)
+            if self._over.wait(woken - now):
                 break
-            late = time.monotonic() - began - pause
+            late = time.monotonic() - woken
             sys.setswitchinterval(SHORT)
             try:
                 if late > HELD * interval:
                     holds = self._place(self._phase(), stacks().get(self._thread))
                     self.looks.locked[holds] += late - (_seconds_without_core() - queued) > HELD * interval
-                time.sleep(max(0.0, began + EVERY - time.monotonic()))
+                while (left := due - time.monotonic()) < 0:
+                    due += EVERY
+                time.sleep(left)
                 frames, phase = stacks(), self._phase()
                 queued = _seconds_without_core()
             finally:

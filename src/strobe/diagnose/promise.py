@@ -11,8 +11,8 @@ from strobe.records.run import Record
 
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 # What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else;
-# what a library computes, padding, zeros and constants take the caches of what comes after; what grows was not free in
-# the beginning.
+# what a library computes, padding, and what is for nothing take the caches of what comes after; what grows was not free
+# in the beginning.
 AT_LEAST = (
     "small_operations",
     "single_thread",
@@ -26,6 +26,7 @@ AT_LEAST = (
     "workers_hurt",
     "slowing_down",
     "constant_results",
+    "unused_results",
     "zeros",
 )
 

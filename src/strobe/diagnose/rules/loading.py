@@ -123,6 +123,7 @@ def loader(record: Record, step: Step) -> Finding | None:
         overrides,
         predicted,
         share=step.waiting * step.length / step.total,
+        partial=not overrides and not step.workers,  # what loads beside no worker takes training's caches, too
     )
 
 
