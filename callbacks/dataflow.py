@@ -54,7 +54,8 @@ class Operation:
         zeros: The share of them in the large factor of a product that has most, which is of this ``shape``.
         sources: What computed its operands.
         writes: Whether it has results, or changes its operands.
-        ends: Whether something beside operations has its results.
+        ends: Whether something beside operations reads its results.
+        lasts: Whether its results outlive the steps that are followed.
     """
 
     name: str
@@ -71,6 +72,7 @@ class Operation:
     sources: list["Source"]
     writes: bool
     ends: bool = False
+    lasts: bool = False
 
 
 class Source(NamedTuple):
@@ -121,6 +123,7 @@ class Dataflow(TorchDispatchMode):
     Attributes:
         operations: In their order; none where torch.compile, or too many, leave some out.
         spent: Of each step that is over, the seconds of its phases without looking.
+        updated: Whether an optimizer has updated weights in each of them.
         failure: An error of this class's own, after which it sees nothing more. It is kept from the training.
     """
 
@@ -129,6 +132,7 @@ class Dataflow(TorchDispatchMode):
         self.failure: Exception | None = None
         self.operations: list[Operation] = []
         self.spent: list[Mapping[str, float]] = []
+        self.updated = True
         self._phase, self._thread = phase, 0
         self._over = True  # whether operations are passed on without a look
         self._looking = defaultdict[str, float](float)  # seconds in the phases of this step
@@ -141,16 +145,17 @@ class Dataflow(TorchDispatchMode):
         self.__enter__()  # type: ignore[no-untyped-call]
         _entered.add(self)
 
-    def end_step(self, spent: Mapping[str, float]) -> None:
-        """A step is over, which has spent so many seconds in its phases."""
+    def end_step(self, spent: Mapping[str, float], *, updated: bool = True) -> None:
+        """A step is over, which has spent so many seconds in its phases, and ``updated`` weights."""
         if self._over:
             return
+        self.updated &= updated
         self.spent.append({phase: seconds - self._looking[phase] for phase, seconds in spent.items()})
         self._looking.clear()
         if len(self.spent) == STEPS:
             for one in self._memory.values():
                 if one.writer is not None and not one.reference.expired():  # type: ignore[no-untyped-call]
-                    one.writer.ends = True
+                    one.writer.lasts = True
             self.remove()
 
     def remove(self) -> None:

@@ -239,7 +239,7 @@ class StepLog:
             if len(self._recent) == 1:
                 self.flow.begin()
             else:
-                self.flow.end_step({phase: spent / 1e9 for phase, spent in lap.spent.items()})
+                self.flow.end_step({phase: spent / 1e9 for phase, spent in lap.spent.items()}, updated=lap.updates > 0)
         return lap
 
     def look_into(self, batch: Any) -> None:

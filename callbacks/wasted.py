@@ -32,7 +32,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     if len(flow.spent) < STEPS:
         return dict.fromkeys(KINDS)
     first, last = ([one for one in flow.operations if one.step == step] for step in (0, STEPS - 1))
-    needed, constant, same = _needed(flow.operations), _constant(first, last), _same(last)
+    needed, constant, same = _needed(flow.operations, updated=flow.updated), _constant(first, last), _same(last)
 
     def again(one: Operation) -> Operation | None:
         """What computed the same before: as this operation, or as the one whose gradients it computes."""
@@ -70,14 +70,20 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     return found
 
 
-def _needed(operations: Sequence[Operation]) -> dict[Operation, float]:
+def _needed(operations: Sequence[Operation], *, updated: bool) -> dict[Operation, float]:
     """The share of each operation's results that something uses.
 
     Operations that read a part of them are taken to read different ones; but a backward pass reads what the forward
-    pass did.
+    pass did. Gradients that stay are used if something reads them before they do, or if there was no update yet.
     """
     read = {source.operation for one in operations for source in one.sources}
-    rows = {one: float(one.ends or not one.writes or (one.unseen and one not in read)) for one in operations}
+    read_later = {source.operation for one in operations if not one.backward for source in one.sources}
+
+    def is_used(one: Operation) -> bool:
+        kept = one.lasts and not (one.backward and updated and one not in read_later)
+        return kept or one.ends or not one.writes or (one.unseen and one not in read)
+
+    rows = {one: float(is_used(one)) for one in operations}
     numbers, backward = rows.copy(), dict.fromkeys(operations, 0.0)  # rows: those with any number that is used
     for one in reversed(operations):
         rows[one], numbers[one] = max(rows[one], backward[one]), max(numbers[one], backward[one])

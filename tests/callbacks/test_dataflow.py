@@ -263,11 +263,18 @@ def test_gradients_for_another_network_are_told_and_not_with_detach(networks: Ne
         networks.train(networks.other(images(fake)).square().mean(), 1)
         networks.train(networks.net(networks.images).mean())
 
-    networks.other[0], networks.both[1] = nn.Linear(4, 4), networks.optimizer(networks.other)
     told = found(lambda: play(lambda fake: fake))["unused_backward"]
     assert told is not None
     assert told["backward"]
     assert not kinds(found(lambda: play(torch.detach)))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_gradients_of_weights_that_no_optimizer_has_are_told(networks: Networks, frozen: bool) -> None:
+    """As of a network that compares images, whose weights nobody trains."""
+    networks.other.requires_grad_(not frozen)
+    told = found(lambda: networks.train(networks.other(networks.net(networks.images)).square().mean()))
+    assert (told["unused_backward"] is None) == frozen
 
 
 def test_gradients_that_are_added_up_are_used(networks: Networks) -> None:
@@ -281,7 +288,13 @@ def test_gradients_that_are_added_up_are_used(networks: Networks) -> None:
 
 
 def test_gradients_that_a_later_step_uses_are_used(networks: Networks) -> None:
-    assert not kinds(found(lambda: networks.net(networks.images).mean().backward()))
+    flow = Dataflow(lambda: "backward")
+    flow.begin()
+    for _ in range(STEPS):
+        networks.net(networks.images).mean().backward()
+        flow.end_step({}, updated=False)
+    assert flow.operations
+    assert not kinds(wasted(flow))
 
 
 def test_gradients_of_images_and_of_gradients_are_used(networks: Networks) -> None:

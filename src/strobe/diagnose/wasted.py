@@ -9,7 +9,7 @@ FOR_NOTHING = {  # causes: the kinds of ``callbacks/wasted.py`` that they are, a
     "unused_results": ("unused", "results that nothing uses"),
     "zeros": ("sparse", "multiplying by zeros"),
 }
-UNUSED = 0.1  # of the backward pass: a shorter part after the last used gradient is not reported
+UNUSED = 0.1  # of the backward pass: a smaller part for gradients that no update uses is not reported
 
 
 def padded(record: Record) -> float:
@@ -19,31 +19,37 @@ def padded(record: Record) -> float:
 
 
 def for_gradients(record: Record) -> float:
-    """Seconds of a step's backward pass for gradients that nothing uses.
+    """Seconds of a step for gradients that nothing uses.
 
-    Those of weights that no optimizer has, by how many these are, or what follows the last gradient that is used.
+    Those of weights that no optimizer has, by how many these are, or what its operations show.
     """
-    share = min(1.0, max(0.0, record.number("unused_gradients") or 0.0, after_used(record)))
-    return share * (record.number("step_seconds", "backward") or 0.0)
+    share = min(1.0, max(0.0, record.number("unused_gradients") or 0.0, _after_used(record)))
+    shown = for_nothing(record, "unused_backward", "forward", "backward", "other")  # a loop's own may begin in any
+    return max(shown, share * (record.number("step_seconds", "backward") or 0.0))
 
 
 def after_used(record: Record) -> float:
-    """The share of the backward pass after the last gradient that an update uses; 0 where it is little, or on a GPU."""
-    share = record.number("unused_backward", "backward") or record.number("unused_backward") or 0.0
+    """The share of the backward pass for gradients that no update uses; 0 where it is little, or on a GPU."""
+    return max(
+        _after_used(record), share if (share := _share(record, "unused_backward", "backward")) >= UNUSED else 0.0
+    )
+
+
+def _after_used(record: Record) -> float:
+    """As earlier records tell it: what follows the last gradient that is used."""
+    share = record.number("unused_backward") or 0.0
     return share if share >= UNUSED and record.text("accelerator") == "cpu" else 0.0
 
 
 def for_nothing(record: Record, kind: str, *phases: str) -> float:
     """Seconds of a step's phases that are of a kind (``callbacks/wasted.py``); 0 on a GPU, whose host runs ahead."""
-    return sum(_seconds(record, kind, phase) for phase in phases)
+    return sum(_share(record, kind, phase) * (record.number("step_seconds", phase) or 0.0) for phase in phases)
 
 
-def _seconds(record: Record, kind: str, phase: str) -> float:
+def _share(record: Record, kind: str, phase: str) -> float:
     share = record.number(kind, phase) if record.text("accelerator") == "cpu" else None
     if kind == "constant" and share is not None:  # what Python itself does there shows in looks at the stack
-        functions = record.items(kind, "functions")
-        seen = (
-            one for one in looks(record, phase) if {name: one.get(name) for name in ("file", "function")} in functions
-        )
+        functions = [one for one in record.items(kind, "functions") if isinstance(one, dict)]
+        seen = [one for one in looks(record, phase) if any(each.items() <= one.items() for each in functions)]
         share = max(share, sum(as_number(one.get("share")) or 0.0 for one in seen))
-    return min(1.0, max(0.0, share or 0.0)) * (record.number("step_seconds", phase) or 0.0)
+    return min(1.0, max(0.0, share or 0.0))
