@@ -15,27 +15,21 @@ def unused_gradients(record: Record, step: Step) -> Finding | None:
     share, seconds = record.number("unused_gradients") or 0.0, for_gradients(record)
     if seconds < NOTABLE * step.seconds:
         return None
-    whole = record.number("step_seconds", "backward") or 0.0
     if (after := after_used(record)) > share:
-        return Finding(
-            "unused_gradients",
-            f"{percent(after)} of the backward pass is for gradients that no update uses",
-            f"It takes {duration(whole)} of each {duration(step.seconds)} step, and goes on after the last gradient "
-            "that an optimizer uses.",
+        title = f"{percent(after)} of the backward pass is for gradients that no update uses"
+        advice = (
             "Detach what comes from a network that this loss does not train, as in discriminator(fake.detach()); call "
-            "requires_grad_(False) on one that is frozen, and not requires_grad_() on what goes into it.",
-            (),
-            up_to(without(step, compute=seconds)),
+            "requires_grad_(False) on one that is frozen, and not requires_grad_() on what goes into it."
         )
-    return Finding(
-        "unused_gradients",
-        f"{percent(share)} of the gradients are of weights that no optimizer has",
-        f"The backward pass takes {duration(whole)} of each {duration(step.seconds)} step, and computes them too.",
-        "If these weights are not to learn, such as a teacher's or a frozen network's, compute with them under "
-        "torch.no_grad(), or call requires_grad_(False) on them. Otherwise give them to the optimizer.",
-        (),
-        up_to(without(step, compute=seconds)),
-    )
+    else:
+        title = f"{percent(share)} of the gradients are of weights that no optimizer has"
+        advice = (
+            "If these weights are not to learn, such as a teacher's or a frozen network's, compute with them under "
+            "torch.no_grad(), or call requires_grad_(False) on them. Otherwise give them to the optimizer."
+        )
+    evidence = f"Computing them takes {duration(seconds)} of each {duration(step.seconds)} step."
+    most = up_to(without(step, compute=seconds))
+    return Finding("unused_gradients", title, evidence, advice, (), most)
 
 
 def repeated_forward(record: Record, step: Step) -> Finding | None:
