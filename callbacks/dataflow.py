@@ -148,6 +148,7 @@ class Dataflow(TorchDispatchMode):
     def end_step(self, spent: Mapping[str, float], *, updated: bool = True) -> None:
         """A step is over, which has spent so many seconds in its phases, and ``updated`` weights."""
         if self._over:
+            self.remove()
             return
         self.updated &= updated
         self.spent.append({phase: seconds - self._looking[phase] for phase, seconds in spent.items()})
@@ -157,6 +158,11 @@ class Dataflow(TorchDispatchMode):
                 if one.writer is not None and not one.reference.expired():  # type: ignore[no-untyped-call]
                     one.writer.lasts = True
             self.remove()
+
+    @property
+    def follows(self) -> bool:
+        """Whether it sees the operations of this step."""
+        return not self._over
 
     def remove(self) -> None:
         """See no more; safe to call twice. Below a mode that was entered later it stays, and passes all on."""

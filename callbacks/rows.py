@@ -31,7 +31,7 @@ from .columns import (
     RANKS,
     lines_of,
 )
-from .dataflow import Dataflow
+from .dataflow import STEPS, Dataflow
 from .threads import Threads
 from .waits import Waits
 from .wasted import KINDS, wasted
@@ -213,7 +213,8 @@ class StepLog:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.between = False  # whether the latest epoch has ended, and no other begun
         self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
-        self.flow = Dataflow(lambda: clock.phase) if alone else None
+        self.flow, self._follows = Dataflow(lambda: clock.phase), alone
+        self._wasted: dict[str, Any] = dict.fromkeys(KINDS)  # of their operations
         self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
@@ -235,12 +236,27 @@ class StepLog:
         if self.clock.device is not None and (told := self.clock.device.ready()):
             self._rows.tell(told)
         self._rows.write(now)
-        if self.flow is not None and not self.compiles:
-            if len(self._recent) == 1:
-                self.flow.begin()
-            else:
-                self.flow.end_step({phase: spent / 1e9 for phase, spent in lap.spent.items()}, updated=lap.updates > 0)
+        if self._follows:
+            self._follow(lap)
         return lap
+
+    def _follow(self, lap: Lap) -> None:
+        """Follow the operations of the steps after the first one; an error of that is kept from the training."""
+        flow = self.flow
+        try:
+            if self.compiles:
+                flow.remove()
+            elif len(self._recent) == 1:
+                flow.begin()
+            else:
+                flow.end_step({name: spent / 1e9 for name, spent in lap.spent.items()}, updated=lap.updates > 0)
+            if len(flow.spent) == STEPS:
+                self._wasted = wasted(flow)
+                flow.operations.clear()
+        except Exception as error:
+            flow.failure = error
+            flow.remove()
+        self._follows = flow.follows
 
     def look_into(self, batch: Any) -> None:
         """Look for what is for nothing in the first batches."""
@@ -249,17 +265,10 @@ class StepLog:
 
     def meanwhile(self) -> dict[str, Any]:
         """Keys of ``summary.json``: lines, operations, and what of batches and of computing was for nothing."""
-        if self.flow is not None and self.flow.failure is not None:
+        if self.flow.failure is not None:
             _log.warning("No operations were followed, by an error of this program", exc_info=self.flow.failure)
         told = {name: _mean(each[place] for each in self._batches) for place, name in enumerate(LOOKED_FOR)}
-        return (
-            told
-            | {
-                "lines": self.threads.lines(),
-                "operations": self.threads.operations(),
-            }
-            | (wasted(self.flow) if self.flow else dict.fromkeys(KINDS))
-        )
+        return {**told, "lines": self.threads.lines(), "operations": self.threads.operations(), **self._wasted}
 
     @property
     def has_steps(self) -> bool:
@@ -289,8 +298,7 @@ class StepLog:
 
     def close(self) -> None:
         """Write what is left; the device is waited for."""
-        if self.flow is not None:
-            self.flow.remove()
+        self.flow.remove()
         self.threads.end()
         with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
             self._rows.tell(self.clock.device.finish() if self.clock.device else ())

@@ -12,6 +12,7 @@ from torch.optim import SGD, Adam, Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils.checkpoint import checkpoint
 
+from strobe.callbacks import dataflow, rows
 from strobe.callbacks.dataflow import STEPS, Dataflow
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.wasted import KINDS, wasted
@@ -435,6 +436,33 @@ def test_an_own_error_is_kept_and_nothing_is_told(networks: Networks, monkeypatc
     assert wasted(flow) == dict.fromkeys(KINDS)
 
 
+class Twice(Model):
+    def training_step(self, batch: list[Tensor]) -> Tensor:
+        self.modes.append(len(_get_current_dispatch_mode_stack()))
+        return super().training_step(batch) + super().training_step(batch)
+
+    modes: list[int]
+
+
+def test_an_error_of_the_conclusions_is_kept_from_the_training(
+    recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rows, "wasted", lambda _: 1 / 0)
+    fit(recorder, max_epochs=1)
+    assert recorder.step_log is not None
+    assert recorder.step_log.meanwhile()["constant"] is None
+    assert "No operations were followed" in caplog.text
+
+
+def test_too_many_operations_are_followed_no_longer(recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dataflow, "MOST", 5)
+    model = Twice()
+    model.modes = []
+    fit(recorder, model=model, max_epochs=1)
+    assert model.modes[:3] == [0, 1, 0]
+    assert not any(model.modes[3:])
+
+
 def _modes(found: Any) -> None:
     found.put(len(_get_current_dispatch_mode_stack()))
 
@@ -448,14 +476,6 @@ def test_a_process_that_is_forked_meanwhile_is_not_followed() -> None:
     child.join()
     flow.remove()
     assert told.get() == 0
-
-
-class Twice(Model):
-    def training_step(self, batch: list[Tensor]) -> Tensor:
-        self.modes.append(len(_get_current_dispatch_mode_stack()))
-        return super().training_step(batch) + super().training_step(batch)
-
-    modes: list[int]
 
 
 def test_a_trainer_shows_the_second_and_third_step(recorder: StepRecorder) -> None:
