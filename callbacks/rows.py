@@ -31,7 +31,7 @@ from .columns import (
     RANKS,
     lines_of,
 )
-from .dataflow import STEPS, Dataflow
+from .dataflow import STEPS, Dataflow, is_profiled
 from .threads import Threads
 from .waits import Waits
 from .wasted import KINDS, wasted
@@ -198,7 +198,7 @@ class StepLog:
     """What a recorder of steps does, whoever tells it where they end: the rows, memory, threads, and the latest rate.
 
     What the callbacks in ``checkpoints`` take between steps has its own column. Where training is ``alone``, in one
-    process on a CPU, the operations of its second and third step are followed.
+    process on a CPU, the operations of its second and third step are followed, unless it is profiled.
     """
 
     def __init__(
@@ -213,7 +213,7 @@ class StepLog:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.between = False  # whether the latest epoch has ended, and no other begun
         self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
-        self.flow, self._follows = Dataflow(lambda: clock.phase), alone
+        self.flow, self.follows = Dataflow(lambda: clock.phase), alone  # whether it has steps to follow
         self._wasted: dict[str, Any] = dict.fromkeys(KINDS)  # of their operations
         self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
         self._memory = MemoryWatch()
@@ -236,7 +236,7 @@ class StepLog:
         if self.clock.device is not None and (told := self.clock.device.ready()):
             self._rows.tell(told)
         self._rows.write(now)
-        if self._follows:
+        if self.follows:
             self._follow(lap)
         return lap
 
@@ -244,7 +244,7 @@ class StepLog:
         """Follow the operations of the steps after the first one; an error of that is kept from the training."""
         flow = self.flow
         try:
-            if self.compiles:
+            if self.compiles or (len(self._recent) == 1 and is_profiled()):
                 flow.remove()
             elif len(self._recent) == 1:
                 flow.begin()
@@ -256,7 +256,7 @@ class StepLog:
         except Exception as error:
             flow.failure = error
             flow.remove()
-        self._follows = flow.follows
+        self.follows = flow.follows
 
     def look_into(self, batch: Any) -> None:
         """Look for what is for nothing in the first batches."""

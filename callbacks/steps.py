@@ -89,6 +89,8 @@ class StepRecorder(Callback):
     def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Begin the first step here; a run that is resumed within an epoch does not start that epoch again."""
         self._profilers = [one for one in trainer.callbacks if getattr(one, "recording", None) is not None]
+        if self._log is not None and self._profilers:
+            self._log.follows = False
         self._recording = self._is_recorded()
         self._look(trainer)
         self._begin()

@@ -2,6 +2,7 @@
 
 import multiprocessing
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -488,6 +489,18 @@ def test_a_trainer_shows_the_second_and_third_step(recorder: StepRecorder) -> No
     told = recorder.step_log.meanwhile()["repeated"]
     assert told["calls"] == 2
     assert 0 < told["forward"] <= 1
+
+
+@pytest.mark.parametrize("records", [False, True])
+def test_what_a_profiler_of_torchs_is_for_is_not_followed(recorder: StepRecorder, records: bool) -> None:
+    """Also where its steps are still to come: it would show what follows them."""
+    model = Twice()
+    model.modes = []
+    profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+    with profiler if records else nullcontext():
+        fit(recorder, model=model, max_epochs=1)
+    assert model.modes
+    assert not any(model.modes)
 
 
 def test_what_is_compiled_is_not_followed(recorder: StepRecorder) -> None:
