@@ -4,7 +4,6 @@ torch shows each operation to a mode of its dispatcher, below autograd, in the t
 operations are known, the memory that they read and write, and the lines that call them. No tensor is kept.
 """
 
-import gc
 import linecache
 import os
 import sys
@@ -360,17 +359,6 @@ def _zeros(tensor: Tensor) -> float:
     """The share of them."""
     some = _some(tensor)
     return 1 - int(some.count_nonzero()) / some.numel() if some.numel() else 0.0
-
-
-def is_profiled() -> bool:
-    """Whether torch.profiler records, or may later on: what follows operations would be in its trace."""
-
-    def any_lives() -> bool:
-        return any(issubclass(type(one), torch.profiler.profile) for one in gc.get_objects())
-
-    if any_lives():
-        gc.collect()  # one that has ended refers to itself
-    return torch._C._autograd._profiler_enabled() or any_lives()
 
 
 _entered: "weakref.WeakSet[Dataflow]" = weakref.WeakSet()

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from .batches import bytes_of, ignored_of, padding_of
 from .clock import Clock, Lap, by_phase
 from .columns import (
@@ -31,8 +33,9 @@ from .columns import (
     RANKS,
     lines_of,
 )
-from .dataflow import STEPS, Dataflow, is_profiled
+from .dataflow import STEPS, Dataflow
 from .threads import Threads
+from .tracer import profilers
 from .waits import Waits
 from .wasted import KINDS, wasted
 
@@ -244,7 +247,7 @@ class StepLog:
         """Follow the operations of the steps after the first one; an error of that is kept from the training."""
         flow = self.flow
         try:
-            if self.compiles or (len(self._recent) == 1 and is_profiled()):
+            if self.compiles or (len(self._recent) == 1 and _is_profiled()):
                 flow.remove()
             elif len(self._recent) == 1:
                 flow.begin()
@@ -303,6 +306,11 @@ class StepLog:
         with suppress(RuntimeError):  # the error of a device, which ended the run, whenever it is asked
             self._rows.tell(self.clock.device.finish() if self.clock.device else ())
         self._rows.close(self.threads.lines())
+
+
+def _is_profiled() -> bool:
+    """Whether torch.profiler records, or may later on: its trace would show what follows operations."""
+    return torch._C._autograd._profiler_enabled() or bool(profilers())
 
 
 def _compiled_graphs() -> int:

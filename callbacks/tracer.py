@@ -1,5 +1,6 @@
 """torch.profiler over numbered steps: records within a budget of size, and writes traces."""
 
+import gc
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -136,3 +137,16 @@ class Tracer:
             self.last_cycle, self._cycle_steps = self._cycle_steps, []
         # Frees the events: the next cycle begins with none.
         profiler.profiler = None
+
+
+def profilers() -> list[Any]:
+    """The torch.profilers of this process that record, or may later on."""
+    if _living():
+        gc.collect()  # one that nobody uses any more refers to itself
+    return _living()
+
+
+def _living() -> list[Any]:
+    # Those that refer to their class are found ten times as fast as among all objects.
+    kinds: tuple[type, ...] = (torch.profiler.profile, *torch.profiler.profile.__subclasses__())
+    return [one for one in gc.get_referrers(*kinds) if issubclass(type(one), kinds)]

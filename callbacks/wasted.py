@@ -10,9 +10,9 @@ from .lines import Line
 
 KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse")
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
-LEAST = 0.01  # of a phase: a smaller share is not told
-NEARLY = 0.9  # of what a function computes
-TOGETHER = 0.8  # of what is told: the innermost function with so much of it is named
+LEAST = 0.01  # of a phase: smaller shares are left out
+NEARLY = 0.9  # of what a function computes: it counts as computing nothing else
+TOGETHER = 0.8  # of the wasted time: the innermost function that holds this much is named
 
 _FILLING = {"empty", "zeros", "zero_", "_foreach_zero_", "ones", "full"}  # and new_zeros or zeros_like
 

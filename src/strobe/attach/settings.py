@@ -1,6 +1,5 @@
 """What a training is set to, as far as its Trainer and loaders tell: only attributes are read, no loader is used."""
 
-import gc
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from torch.utils.data import IterableDataset
 
 from strobe.callbacks.accelerators import activities, in_use
 from strobe.callbacks.schedule import Schedule
-from strobe.callbacks.tracer import Tracer
+from strobe.callbacks.tracer import Tracer, profilers
 from strobe.diagnose.rules.debugging import PROFILERS
 from strobe.probe.changes import described
 from strobe.process.output import note
@@ -144,19 +143,10 @@ def keeps_its_profiler(trainers: Any = None) -> bool:
     """
     own = getattr(trainers, "inner", trainers)  # the recorder's stands in for it
     keeps = any(one.__name__ == "PyTorchProfiler" for one in type(own).__mro__)
-    if not keeps and _others_profile():
-        gc.collect()  # one that nobody uses any more refers to itself
-        keeps = _others_profile()
+    keeps = keeps or any(not isinstance(getattr(one.schedule, "__self__", None), Tracer) for one in profilers())
     if keeps:
         note("Strobe records no trace: the script uses torch.profiler itself.")
     return keeps
-
-
-def _others_profile() -> bool:
-    """Whether there is a torch.profiler that is not Strobe's."""
-    # Asked for by its type: a lazy object may import what it stands for.
-    found = (one for one in gc.get_objects() if issubclass(type(one), torch.profiler.profile))
-    return any(not isinstance(getattr(one.schedule, "__self__", None), Tracer) for one in found)
 
 
 def _loaders(loader: Any) -> list[Any]:

@@ -23,21 +23,15 @@ def for_gradients(record: Record) -> float:
 
     Those of weights that no optimizer has, by how many these are, or what its operations show.
     """
-    share = min(1.0, max(0.0, record.number("unused_gradients") or 0.0, _after_used(record)))
+    share = min(1.0, max(0.0, record.number("unused_gradients") or 0.0, after_used(record)))
     shown = for_nothing(record, "unused_backward", "forward", "backward", "other")  # a loop's own may begin in any
     return max(shown, share * (record.number("step_seconds", "backward") or 0.0))
 
 
 def after_used(record: Record) -> float:
     """The share of the backward pass for gradients that no update uses; 0 where it is little, or on a GPU."""
-    return max(
-        _after_used(record), share if (share := _share(record, "unused_backward", "backward")) >= UNUSED else 0.0
-    )
-
-
-def _after_used(record: Record) -> float:
-    """As earlier records tell it: what follows the last gradient that is used."""
-    share = record.number("unused_backward") or 0.0
+    earlier = record.number("unused_backward") or 0.0  # as records had it that followed no operations
+    share = max(earlier, _share(record, "unused_backward", "backward"))
     return share if share >= UNUSED and record.text("accelerator") == "cpu" else 0.0
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import PREPARING
-from strobe.diagnose.wasted import FOR_NOTHING, after_used, for_gradients, for_nothing
+from strobe.diagnose.wasted import FOR_NOTHING, UNUSED, after_used, for_gradients, for_nothing
 from strobe.present.format import duration, percent
 from strobe.records.run import Record
 
@@ -15,17 +15,21 @@ def unused_gradients(record: Record, step: Step) -> Finding | None:
     share, seconds = record.number("unused_gradients") or 0.0, for_gradients(record)
     if seconds < NOTABLE * step.seconds:
         return None
-    if (after := after_used(record)) > share:
-        title = f"{percent(after)} of the backward pass is for gradients that no update uses"
-        advice = (
-            "Detach what comes from a network that this loss does not train, as in discriminator(fake.detach()); call "
-            "requires_grad_(False) on one that is frozen, and not requires_grad_() on what goes into it."
-        )
-    else:
+    after, by_weights = after_used(record), share * (record.number("step_seconds", "backward") or 0.0)
+    if share > after and (share >= UNUSED or by_weights >= seconds):
         title = f"{percent(share)} of the gradients are of weights that no optimizer has"
         advice = (
             "If these weights are not to learn, such as a teacher's or a frozen network's, compute with them under "
             "torch.no_grad(), or call requires_grad_(False) on them. Otherwise give them to the optimizer."
+        )
+    else:
+        part = (
+            f"{percent(after)} of the backward pass is" if after else f"{percent(seconds / step.seconds)} of a step is"
+        )
+        title = f"{part} for gradients that no update uses"
+        advice = (
+            "Detach what comes from a network that this loss does not train, as in discriminator(fake.detach()); call "
+            "requires_grad_(False) on one that is frozen, and not requires_grad_() on what goes into it."
         )
     evidence = f"Computing them takes {duration(seconds)} of each {duration(step.seconds)} step."
     most = up_to(without(step, compute=seconds))
