@@ -32,7 +32,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     if len(flow.spent) < STEPS:
         return dict.fromkeys(KINDS)
     first, last = ([one for one in flow.operations if one.step == step] for step in (0, STEPS - 1))
-    needed, constant, same = _needed(flow.operations, updated=flow.updated), _constant(first, last), _same(last)
+    needed, constant, same = needed_of(flow.operations, updated=flow.updated), _constant(first, last), _same(last)
 
     def again(one: Operation) -> Operation | None:
         """What computed the same before: as this operation, or as the one whose gradients it computes."""
@@ -70,7 +70,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     return found
 
 
-def _needed(operations: Sequence[Operation], *, updated: bool) -> dict[Operation, float]:
+def needed_of(operations: Sequence[Operation], *, updated: bool = True) -> dict[Operation, float]:
     """The share of each operation's results that something uses.
 
     Operations that read a part of them are taken to read different ones; but a backward pass reads what the forward

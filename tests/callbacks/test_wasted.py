@@ -1,0 +1,353 @@
+"""What of a step's operations is for nothing: the same again, results that nobody uses, products with zeros."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, one_hot
+from torch.optim import Adam
+from torch.utils.checkpoint import checkpoint
+
+from strobe.callbacks.dataflow import STEPS, Dataflow, Operation
+from strobe.callbacks.wasted import needed_of, wasted
+from support.followed import Networks, found, kinds
+
+
+@pytest.fixture
+def networks() -> Networks:
+    return Networks()
+
+
+# --- what is computed again
+
+
+def test_a_network_that_is_called_twice_is_told_with_the_second_line(networks: Networks) -> None:
+    def step() -> None:
+        images = networks.images
+        first = networks.net(images)
+        second = networks.net(images)
+        networks.train(first.sum() + second.square().sum())
+
+    told = found(step)["repeated"]
+    assert told is not None
+    assert (told["calls"], told["function"]) == (2, "step")
+    assert told["line"] == step.__code__.co_firstlineno + 3
+    assert {"forward", "backward"} <= told.keys()
+
+
+def test_what_trains_nothing_has_no_share_of_the_backward_pass(networks: Networks) -> None:
+    def step() -> None:
+        images = networks.images
+        networks.train(networks.net(images).sum())
+        for _ in range(3):
+            with torch.no_grad():
+                float((networks.other(images) > 0).float().mean())
+
+    told = found(step)["repeated"]
+    assert told is not None
+    assert told["calls"] == 3
+    assert "backward" not in told
+
+
+def changed_between(networks: Networks, images: Tensor) -> Tensor:
+    first = networks.net(images).sum()
+    with torch.no_grad():
+        networks.net[0].weight.mul_(0.5)
+    return first.detach() + networks.net(images).sum()
+
+
+def changed_images(networks: Networks, images: Tensor) -> Tensor:
+    first = networks.net(images).sum().detach()
+    return first + networks.net(images.add_(1.0)).sum()
+
+
+def filled_by_numpy(networks: Networks, images: Tensor) -> Tensor:
+    own = images.numpy().copy()
+    shared = torch.from_numpy(own)
+    first = networks.net(shared).sum().detach()
+    own += 1
+    return first + networks.net(shared).sum()
+
+
+def recomputed(networks: Networks, images: Tensor) -> Tensor:
+    loss: Tensor = checkpoint(networks.net, images.requires_grad_(), use_reentrant=False).sum()
+    return loss
+
+
+def other_numbers(networks: Networks, images: Tensor) -> Tensor:
+    return networks.net(images * 2).sum() + networks.net(images * 2.5).sum()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("loss", [changed_between, changed_images, filled_by_numpy, recomputed, other_numbers])
+def test_what_is_not_the_same_is_not_told(networks: Networks, loss: Callable[[Networks, Tensor], Tensor]) -> None:
+    assert "repeated" not in kinds(found(lambda: networks.train(loss(networks, networks.images))))
+
+
+def test_dropout_differs_from_call_to_call() -> None:
+    networks = Networks(dropout=0.5)
+
+    def step() -> None:
+        images = networks.images
+        networks.train(networks.net[2:](images).sum() + networks.net[2:](images).sum())
+
+    networks.net[3] = nn.Linear(4, 2)
+    networks.both[0] = networks.optimizer(networks.net)
+    assert "repeated" not in kinds(found(step))
+
+
+def test_what_no_step_changes_is_told_with_the_function_that_computes_it(networks: Networks) -> None:
+    size = torch.tensor(4.0)
+
+    def window() -> Tensor:
+        return torch.linspace(0, 1, 4).sin() * size
+
+    told = found(lambda: networks.train(networks.net(networks.images * window()).sum()))
+    constant = told["constant"]
+    assert constant is not None
+    assert constant["function"] == "window"
+    assert constant["functions"] == [{"file": __file__, "function": "window"}]
+    assert told["repeated"] is None
+
+
+@pytest.mark.parametrize("changes", ["random", "batch", "weights", "memory"])
+def test_what_changes_is_not_constant(networks: Networks, changes: str) -> None:
+    data = torch.randn(64, 4)
+    given = torch.zeros(8, 4)
+    shared, number = given.numpy(), iter(range(100))
+
+    def step() -> None:
+        now = next(number)
+        if changes == "random":
+            images = torch.rand(8, 4) * 2
+        elif changes == "batch":
+            images = data[now * 8 : now * 8 + 8] * 2
+        elif changes == "weights":
+            images = networks.images * networks.net[0].weight.square().mean()
+        else:
+            shared[:] = now
+            images = given * 2
+        networks.train(networks.net(images).sum())
+
+    assert "constant" not in kinds(found(step))
+
+
+def test_gradients_that_are_set_to_zero_are_not_constant(networks: Networks) -> None:
+    def step() -> None:
+        networks.both[0].zero_grad(set_to_none=False)
+        networks.net(networks.images).sum().backward()
+        networks.both[0].step()
+
+    assert not kinds(found(step))
+
+
+# --- what nothing uses
+
+
+def test_of_a_layer_at_all_positions_most_is_for_nothing(networks: Networks) -> None:
+    def step() -> None:
+        positions = networks.net(torch.randn(100, 4))
+        networks.train(positions.relu()[:5].sum())
+
+    told = found(step)["unused"]
+    assert told is not None
+    assert told["line"] == step.__code__.co_firstlineno + 1
+    assert {"forward", "backward"} <= told.keys()
+
+
+def test_positions_whose_labels_the_loss_ignores_are_told_also_before_the_last_layer(networks: Networks) -> None:
+    layers = nn.Sequential(nn.Linear(4, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+    networks.both[0] = networks.optimizer(layers)
+    labels = torch.full((100,), -100)
+    labels[:10] = 1
+    ran: list[Operation] = []
+
+    def step() -> None:
+        networks.train(cross_entropy(layers(torch.randn(100, 4)), labels))
+
+    unused = found(step, ran=ran)["unused"]
+    assert unused is not None
+    assert {"forward", "backward"} <= unused.keys()
+    needed = needed_of(ran)
+    products = [needed[one] for one in ran if one.name == "addmm" and not one.step]
+    assert products == pytest.approx([0.1, 0.1], abs=0.02)
+
+
+def test_a_number_of_each_row_needs_the_whole_row(networks: Networks) -> None:
+    """As of a softmax: what a loss picks of it depends on all of its inputs."""
+
+    def step() -> None:
+        scores = networks.net(networks.images).log_softmax(1)
+        networks.train(-scores.gather(1, torch.zeros(8, 1, dtype=torch.long)).mean())
+
+    ran: list[Operation] = []
+    found(step, ran=ran)
+    needed = needed_of(ran)
+    assert [needed[one] for one in ran if one.name == "addmm" and not one.step] == [1.0, 1.0]
+
+
+def test_a_head_whose_output_no_loss_reads_is_told(networks: Networks) -> None:
+    def step() -> None:
+        images = networks.images
+        networks.other(images)
+        networks.train(networks.net(images).sum())
+
+    told = found(step)["unused"]
+    assert told is not None
+    assert told["line"] == step.__code__.co_firstlineno + 2
+
+
+class Keeping:
+    """Uses of a network's output beside the loss."""
+
+    def __init__(self) -> None:
+        self.kept: Any = None
+        self.sums = torch.zeros(1)
+
+    def numpy(self, output: Tensor) -> None:
+        self.kept = float(output.detach().numpy().sum())
+
+    def numpy_of_classes(self, output: Tensor) -> None:
+        self.kept = output.argmax(1).numpy().sum()
+
+    def item(self, output: Tensor) -> None:
+        self.kept = output.mean().item()
+
+    def list(self, output: Tensor) -> None:
+        self.kept = [*(self.kept or ()), output]
+
+    def running_sum(self, output: Tensor) -> None:
+        with torch.no_grad():
+            self.sums.add_(output.sum())
+
+
+@pytest.mark.parametrize("use", ["numpy", "numpy_of_classes", "item", "list", "running_sum"])
+def test_what_is_used_beside_the_loss_is_not_told(networks: Networks, use: str) -> None:
+    keeping = Keeping()
+
+    def step() -> None:
+        images = networks.images
+        getattr(keeping, use)(networks.other(images))
+        networks.train(networks.net(images).sum())
+
+    assert not kinds(found(step))
+
+
+def test_gradients_for_another_network_are_told_and_not_with_detach(networks: Networks) -> None:
+    def play(images: Callable[[Tensor], Tensor]) -> None:
+        fake = networks.net(networks.images)
+        networks.train(networks.other(images(fake)).square().mean(), 1)
+        networks.train(networks.net(networks.images).mean())
+
+    told = found(lambda: play(lambda fake: fake))["unused_backward"]
+    assert told is not None
+    assert told["backward"]
+    assert not kinds(found(lambda: play(torch.detach)))
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_gradients_of_weights_that_no_optimizer_has_are_told(networks: Networks, frozen: bool) -> None:
+    """As of a network that compares images, whose weights nobody trains."""
+    networks.other.requires_grad_(not frozen)
+    told = found(lambda: networks.train(networks.other(networks.net(networks.images)).square().mean()))
+    assert (told["unused_backward"] is None) == frozen
+
+
+def test_gradients_that_are_added_up_are_used(networks: Networks) -> None:
+    def step() -> None:
+        networks.both[0].zero_grad()
+        for _ in range(3):
+            networks.net(networks.images).mean().backward()
+        networks.both[0].step()
+
+    assert not kinds(found(step))
+
+
+def test_gradients_that_a_later_step_uses_are_used(networks: Networks) -> None:
+    flow = Dataflow(lambda: "backward")
+    flow.begin()
+    for _ in range(STEPS):
+        networks.net(networks.images).mean().backward()
+        flow.end_step({}, updated=False)
+    assert flow.operations
+    assert not kinds(wasted(flow))
+
+
+def test_gradients_of_images_and_of_gradients_are_used(networks: Networks) -> None:
+    optimizer = Adam(networks.net.parameters())
+
+    def step() -> None:
+        images = networks.images.requires_grad_()
+        output = networks.net(images)
+        (slope,) = torch.autograd.grad(output.square().sum(), images, create_graph=True)
+        optimizer.zero_grad()
+        ((slope.norm(dim=1) - 1) ** 2).mean().backward()
+        optimizer.step()
+
+    assert kinds(found(step)) <= {"unused_backward"}  # that of the images
+
+
+@pytest.mark.parametrize("network", ["convolutions", "transformer", "recurrent"])
+def test_nothing_is_told_of_a_common_training(network: str) -> None:
+    torch.manual_seed(0)
+    if network == "convolutions":
+        layers: nn.Module = nn.Sequential(
+            *(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Dropout(0.1), nn.LazyLinear(5)),
+        )
+        shape: tuple[int, ...] = (4, 3, 8, 8)
+    elif network == "transformer":
+        layers = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        shape = (4, 6, 8)
+    else:
+        layers = nn.LSTM(8, 8, batch_first=True)
+        shape = (4, 6, 8)
+    layers(torch.randn(shape))
+    optimizer = torch.optim.AdamW(layers.parameters())
+    average = [one.detach().clone() for one in layers.parameters()]
+
+    def step() -> None:
+        output = layers(torch.randn(shape))
+        if isinstance(output, tuple):
+            output, (state, cell) = output
+            output = output + state[0][:, None] + cell[0][:, None]
+        loss = cross_entropy(output.flatten(1), torch.zeros(4, dtype=torch.long))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
+        optimizer.step()
+        with torch.no_grad():
+            for mine, theirs in zip(average, layers.parameters(), strict=True):
+                mine.lerp_(theirs, 0.1)
+
+    assert not kinds(found(step))
+
+
+# --- products with zeros
+
+
+@pytest.mark.parametrize(
+    ("factor", "told"),
+    [
+        (torch.eye(400), [400, 400]),
+        (torch.eye(4000)[:1000].T.contiguous(), [4000, 1000]),
+        (one_hot(torch.arange(400) % 7, 400).float(), [400, 400]),
+        (torch.rand(400, 400).relu(), None),
+        (torch.zeros(400, 400), None),  # as weights begin
+        (torch.eye(400).to_sparse().coalesce(), None),
+        (torch.eye(100), None),  # too small to cost anything
+    ],
+)
+def test_a_large_factor_of_mostly_zeros_is_told(factor: Tensor, told: list[int] | None, networks: Networks) -> None:
+    net = nn.Linear(4, 4)
+
+    def step() -> None:
+        networks.train(torch.mm(factor, net(torch.randn(factor.shape[1], 4))).sum())
+
+    networks.both[0] = networks.optimizer(net)
+    sparse = found(step)["sparse"]
+    assert (sparse and sorted(sparse["shape"], reverse=True)) == told
+    if sparse:
+        assert sparse["share"] == pytest.approx(1 - float((factor != 0).float().mean()), abs=0.001)
+        assert {"forward", "backward"} <= sparse.keys()
