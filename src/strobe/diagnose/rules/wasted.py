@@ -56,10 +56,10 @@ def constant_results(record: Record, step: Step) -> Finding | None:
         record,
         step,
         "constant_results",
-        title="{share} of each step computes what the step before has computed, too",
+        title="{share} of each step computes the same as the step before",
         evidence="It takes {seconds} of each {step} step, from values that do not change.{place}",
-        advice="Compute it once, before training, and keep it: in the module's __init__, as with register_buffer, or "
-        "in that of the data set.",
+        advice="Compute it once, before training, and keep it: in __init__ of the module, with register_buffer(), or "
+        "of the data set.",
     )
 
 
