@@ -10,9 +10,8 @@ import sys
 import time
 import weakref
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from threading import get_ident
 from types import FrameType
 from typing import Any, Literal, NamedTuple
@@ -21,15 +20,16 @@ import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
-from torch.utils._pytree import tree_leaves
 
+from .calls import Call, call_of, is_random
+from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, zeros_of
 from .lines import Line, own_lines
 
 STEPS = 2  # that are followed: the second one shows what becomes of the first one's results, and what is the same
 MOST = 30_000  # operations, after which no more are followed
-LARGE, LOOKED_AT = 100_000, 100_000  # numbers of a factor that is looked at, and about as many of a larger one
 
 _TORCH = torch.__file__.removesuffix("__init__.py")
+_THROUGH_WEIGHTS = (f"{_TORCH}optim/", f"{_TORCH}nn/utils/")
 _PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
 _PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 _REPLACING = {"copy_", "fill_", "zero_"}
@@ -50,9 +50,15 @@ class Operation:
         signature: Equal for the same operation on the same values.
         forward: The operation whose gradients it computes, where that is known.
         backward: Whether it is part of a backward pass.
+        of_torch: Whether a loop of torch's own over weights calls it: an optimizer's, or that of clipping.
         unseen: Whether Python may read its results unseen, as NumPy does where they have no gradient.
+        numbers: How many the largest of its operands and results holds.
         zeros: The share of them in the large factor of a product that has most, which is of this ``shape``.
+        alike: Of the rows that a large product or convolution computes with, the share that equal an earlier one.
         sources: What computed its operands.
+        after: What has written the parts of memory that it reads.
+        since: How many operations its step had before Python can have made a part of what it reads: memory that no
+            operation wrote, or a number that differs from call to call.
         writes: Whether it has results, or changes its operands.
         ends: Whether something beside operations reads its results.
         lasts: Whether its results outlive the steps that are followed.
@@ -66,10 +72,15 @@ class Operation:
     signature: int
     forward: "Operation | None"
     backward: bool
+    of_torch: bool
     unseen: bool
+    numbers: int
     zeros: float
     shape: list[int]
+    alike: float
     sources: list["Source"]
+    after: set["Operation"]
+    since: int
     writes: bool
     ends: bool = False
     lasts: bool = False
@@ -90,26 +101,14 @@ class Source(NamedTuple):
     part: Literal["numbers", "rows", "all"]
 
 
-class _Call(NamedTuple):
-    """A call of an operation: what it was given, which tensors are among that, and which it wrote."""
-
-    func: Any
-    name: str
-    given: list[Any]
-    read: list[Tensor]
-    changed: list[Tensor]  # of these
-    made: list[Tensor]  # changed or new
-    views: bool  # whether all of its results are views of what it read
-    escapes: bool  # whether some of its results are no such tensors
-    backward: bool
-
-
 @dataclass(slots=True)
 class _Memory:
     """What tensors share. As long as it is referred to, no other one has its number."""
 
     reference: StorageWeakRef
+    since: int  # how many operations there were when it was first seen
     writer: Operation | None = None  # the latest one that was seen
+    written: list[tuple[range, Operation]] = field(default_factory=list)  # parts, since all of it was
     place: int = 0  # among its results
     width: int = 0  # of a row
 
@@ -134,10 +133,17 @@ class Dataflow(TorchDispatchMode):
         self.spent: list[Mapping[str, float]] = []
         self.updated = True
         self._phase, self._thread = phase, 0
+        self._before = 0  # operations of earlier steps
         self._over = True  # whether operations are passed on without a look
         self._looking = defaultdict[str, float](float)  # seconds in the phases of this step
         self._memory: dict[int, _Memory] = {}
+        self._given: dict[tuple[str, tuple[Line, ...]], list[float]] = {}  # numbers of calls from the same lines
         self._numbers: dict[int, Operation] = {}  # by what autograd calls them, as a backward pass tells
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Which would import it: a second in which training waits."""
+        return False
 
     def begin(self) -> None:
         """A step begins, the first one that is followed."""
@@ -153,6 +159,7 @@ class Dataflow(TorchDispatchMode):
         self.updated &= updated
         self.spent.append({phase: seconds - self._looking[phase] for phase, seconds in spent.items()})
         self._looking.clear()
+        self._before = len(self.operations)
         if len(self.spent) == STEPS:
             for one in self._memory.values():
                 if one.writer is not None and not one.reference.expired():  # type: ignore[no-untyped-call]
@@ -182,13 +189,13 @@ class Dataflow(TorchDispatchMode):
             try:
                 ended, phase, learns = time.perf_counter(), self._phase(), torch.is_grad_enabled()
                 with torch.no_grad():
-                    self._add(_call(func, args, kwargs or {}, result), phase, ended - began, learns=learns)
+                    self._add(call_of(func, args, kwargs or {}, result), phase, ended - began, learns=learns)
                 self._looking[phase] += time.perf_counter() - ended
             except Exception as error:
                 self.failure, self._over = error, True
         return result
 
-    def _add(self, call: _Call, phase: str, seconds: float, *, learns: bool) -> None:
+    def _add(self, call: Call, phase: str, seconds: float, *, learns: bool) -> None:
         frame = sys._getframe(2)
         if call.views:
             writer = self._of(call.read[0]).writer if call.read else None
@@ -203,7 +210,12 @@ class Dataflow(TorchDispatchMode):
         forward = None if node is None else self._numbers.get(node._sequence_nr())
         grows = learns and any(one.requires_grad for one in call.read)
         large = [one for one in call.read if call.name in _PRODUCTS and one.numel() >= LARGE]
-        zeros, shape = max(((_zeros(one), list(one.shape)) for one in large), default=(0.0, []))
+        zeros, shape = max(((zeros_of(one), list(one.shape)) for one in large), default=(0.0, []))
+        writers = [(self._of(one).since, self._writers(one)) for one in call.read]
+        seen = [since - self._before for since, some in writers if not some]
+        given = [one for one in call.given if isinstance(one, float)]
+        if self._given.setdefault((call.name, lines), given) != given:
+            seen.append(len(self.operations) - self._before)
         operation = Operation(
             call.name,
             len(self.spent),
@@ -213,10 +225,15 @@ class Dataflow(TorchDispatchMode):
             self._signature(call),
             forward,
             call.backward,
+            of_torch=_is_of_torch(frame),
             unseen=not call.backward and not (grows and all(one.is_floating_point() for one in call.made)),
+            numbers=max((one.numel() for one in (*call.read, *call.made)), default=0),
             zeros=zeros,
             shape=shape,
+            alike=self._alike(call),
             sources=self._sources(call),
+            after={one for _, some in writers for one in some},
+            since=max([0, *seen]),
             writes=bool(call.made),
             ends=call.escapes,
         )
@@ -224,19 +241,35 @@ class Dataflow(TorchDispatchMode):
         for place, one in enumerate(call.made):
             memory = self._of(one)
             memory.writer, memory.place, memory.width = operation, place, one.shape[-1] if one.ndim else 1
+            part, whole = part_of_memory(one), one.untyped_storage().nbytes() // one.element_size()
+            kept = memory.written if len(part) < whole else []
+            memory.written = [*kept, (part, operation)]
         if grows:
             self._numbers[torch._C._autograd._get_sequence_nr() - 1] = operation
 
     def _of(self, tensor: Tensor) -> _Memory:
-        number = _number(tensor)
+        number = number_of(tensor)
         if number not in self._memory:
-            self._memory[number] = _Memory(StorageWeakRef(tensor.untyped_storage()))  # type: ignore[no-untyped-call]
+            reference = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
+            self._memory[number] = _Memory(reference, len(self.operations))
         return self._memory[number]
 
-    def _signature(self, call: _Call) -> int:
-        parts = [call.func, len(self.operations) if _is_random(call.func) else None]
+    def _alike(self, call: Call) -> float:
+        """How many of the rows that it computes with are alike, not counting those of an embedding: words recur."""
+        place = 0 if call.name == "convolution" else _LEFT.get(call.name)
+        if call.backward or place is None or place >= len(call.read):
+            return 0.0
+        writer = self._of(call.read[place]).writer
+        return 0.0 if writer is not None and writer.name == "embedding" else alike_of(call.read[place])
+
+    def _writers(self, tensor: Tensor) -> list[Operation]:
+        part, written = part_of_memory(tensor), self._of(tensor).written
+        return [one for place, one in written if part.start < place.stop and place.start < part.stop]
+
+    def _signature(self, call: Call) -> int:
+        parts = [call.func, len(self.operations) if is_random(call.func) else None]
         for one in call.given:
-            if _is_followed(one):
+            if is_followed(one):
                 parts.append((self._value(one), one.storage_offset(), one.shape, one.stride(), one.dtype))
             elif isinstance(one, Tensor):
                 parts.append(len(self.operations))  # which is never the same
@@ -249,13 +282,13 @@ class Dataflow(TorchDispatchMode):
         memory = self._of(tensor)
         if memory.writer is not None:
             return memory.writer.signature, memory.place
-        return _number(tensor), len(self.spent) if tensor.requires_grad else _digest(tensor)
+        return number_of(tensor), len(self.spent) if tensor.requires_grad else digest(tensor)
 
-    def _sources(self, call: _Call) -> list[Source]:
+    def _sources(self, call: Call) -> list[Source]:
         sources = []
-        replacing = call.name in _REPLACING or _is_random(call.func)
+        replacing = call.name in _REPLACING or is_random(call.func)
         # Where a gradient, which a backward pass has first, is zero, the activations are not needed.
-        passed = 1 - _zeros(call.read[0]) if call.backward and call.read else 1.0
+        passed = 1 - zeros_of(call.read[0]) if call.backward and call.read else 1.0
         for place, one in enumerate(call.read):
             memory, whole = self._of(one), one.untyped_storage().nbytes() / one.element_size()
             share = min(1.0, one.numel() / whole) if whole else 1.0
@@ -277,7 +310,7 @@ class Dataflow(TorchDispatchMode):
         return sources
 
 
-def _part(call: _Call, place: int) -> Literal["numbers", "rows", "all"]:
+def _part(call: Call, place: int) -> Literal["numbers", "rows", "all"]:
     """What of this operand a part of the results needs."""
     if not call.made:
         return "all"
@@ -289,7 +322,7 @@ def _part(call: _Call, place: int) -> Literal["numbers", "rows", "all"]:
     return "rows" if _LEFT.get(call.name) == place else "all"
 
 
-def _normalises_rows(call: _Call) -> bool:
+def _normalises_rows(call: Call) -> bool:
     """Whether it brings each row, of the last dimension, to a sum, or a mean and a variance."""
     values = call.read[0]
     if call.name == "native_layer_norm":
@@ -297,30 +330,13 @@ def _normalises_rows(call: _Call) -> bool:
     return call.name in _SOFTMAX and call.given[1] in (-1, values.ndim - 1)
 
 
-def _call(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> _Call:
-    given = tree_leaves((args, kwargs))
-    read = _tensors(given)
-    arguments = (args[place] if place < len(args) else kwargs.get(name) for place, name in _changes(func))
-    changed = _tensors(tree_leaves(list(arguments)))
-    theirs = {_number(one) for one in read}
-    results = [one for one in tree_leaves(result) if isinstance(one, Tensor)]
-    followed = _tensors(results)
-    made = [*changed, *(one for one in followed if _number(one) not in theirs)]
-    name, backward = func._schema.name.partition("::")[2], torch._C._current_graph_task_id() != -1
-    escapes = len(followed) < len(results)
-    return _Call(func, name, given, read, changed, made, bool(results) and not made and not escapes, escapes, backward)
-
-
-@lru_cache(maxsize=4096)
-def _changes(func: Any) -> list[tuple[int, str]]:
-    """The arguments that an operation writes into: their places and names."""
-    arguments = enumerate(func._schema.arguments)
-    return [(place, one.name) for place, one in arguments if one.alias_info is not None and one.alias_info.is_write]
-
-
-@lru_cache(maxsize=4096)
-def _is_random(func: Any) -> bool:
-    return torch.Tag.nondeterministic_seeded in func.tags
+def _is_of_torch(frame: FrameType | None) -> bool:
+    """Whether what calls an operation is code of torch that goes through weights."""
+    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+        if frame.f_code.co_filename.startswith(_THROUGH_WEIGHTS):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def _is_detached(frame: FrameType | None) -> bool:
@@ -329,36 +345,6 @@ def _is_detached(frame: FrameType | None) -> bool:
         frame = frame.f_back
     line = "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno)
     return not line or "detach" in line
-
-
-def _tensors(values: Iterable[Any]) -> list[Tensor]:
-    return [one for one in values if _is_followed(one)]
-
-
-def _is_followed(value: Any) -> bool:
-    """Whether it is a tensor that lies in memory of its own: no sparse, nested or fake one."""
-    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested and value.is_cpu
-
-
-def _number(tensor: Tensor) -> int:
-    """Of its memory."""
-    return int(tensor.untyped_storage()._cdata)
-
-
-def _some(tensor: Tensor) -> Tensor:
-    """At most about ``LOOKED_AT`` of its numbers, evenly spread, in a row."""
-    return tensor.detach().reshape(-1)[:: tensor.numel() // LOOKED_AT | 1]
-
-
-def _digest(tensor: Tensor) -> int:
-    """Of the numbers that it holds."""
-    return hash(_some(tensor).resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes())
-
-
-def _zeros(tensor: Tensor) -> float:
-    """The share of them."""
-    some = _some(tensor)
-    return 1 - int(some.count_nonzero()) / some.numel() if some.numel() else 0.0
 
 
 _entered: "weakref.WeakSet[Dataflow]" = weakref.WeakSet()

@@ -1,15 +1,22 @@
 """What of a step's operations is for nothing, by how values flow between them."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
+import torch
+
+from .batchable import rounds as batchable
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow, Operation
 from .lines import Line
 
-KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse")
+KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop")
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
+ALIKE = 0.8  # of a factor's rows equal an earlier one: each is computed five times
+SHARED = 32_768  # numbers, from which on torch divides an operation among its threads
+ELSEWHERE = ("data_wait", "optimizer", "callbacks")  # phases whose loops are others' causes
+QUICKEST = 0.1  # of a step's operations: what these take, one takes however few numbers it has
 LEAST = 0.01  # of a phase: smaller shares are left out
 NEARLY = 0.9  # of what a function computes: it counts as computing nothing else
 TOGETHER = 0.8  # of the wasted time: the innermost function that holds this much is named
@@ -25,6 +32,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     - ``unused``: results, or parts of them, that nothing uses, and the backward pass of these.
     - ``unused_backward``: what ends in gradients that nothing uses, such as another network's.
     - ``sparse``: products with a factor of mostly zeros, with the ``share`` of these, and its ``shape``.
+    - ``alike``: products, and convolutions, with rows most of which equal earlier ones, with the ``share`` of these.
+    - ``loop``: what rounds of a loop take, ``rounds`` of them, that could be computed at once.
 
     Each has, by the names of phases, the share of the phase's time; and the ``file``, ``line`` and ``function`` where
     most of it is, None outside of the user's own code.
@@ -48,6 +57,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         computed = one.forward if one.backward else one
         return 0.0 if computed is None or not _computes(computed) or is_sparse(one) else 1 - needed[computed]
 
+    together, saved = batchable([one for one in last if one.phase not in ELSEWHERE]), _saved(flow, last)
     found = {
         "constant": _told(flow, last, lambda one: float(one in constant)),
         "repeated": _told(
@@ -56,6 +66,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         "unused": _told(flow, first, unused),
         "unused_backward": _told(flow, first, lambda one: one.backward * (1 - needed[one])),
         "sparse": _told(flow, last, lambda one: float(is_sparse(one))),
+        "alike": _told(flow, last, lambda one: share if (share := (one.forward or one).alike) >= ALIKE else 0.0),
+        "loop": _told(flow, last, lambda one: saved(one, together[one]) if one in together else 0.0),
     }
     if told := found["constant"]:
         told["functions"] = _nothing_but(constant, last)
@@ -67,6 +79,10 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     if told := found["sparse"]:
         longest = max(filter(is_sparse, last), key=lambda one: one.seconds)
         told |= {"share": longest.zeros, "shape": longest.shape}
+    if told := found["alike"]:
+        told["share"] = max(last, key=lambda one: one.seconds * (one.alike >= ALIKE)).alike
+    if told := found["loop"]:
+        told["rounds"] = together[max(together, key=lambda one: one.seconds * saved(one, together[one]))]
     return found
 
 
@@ -115,6 +131,24 @@ def _same(operations: Iterable[Operation]) -> dict[Operation, Operation]:
     firsts: dict[int, Operation] = {}
     found = {one: firsts.setdefault(one.signature, one) for one in operations if _computes(one)}
     return {one: first for one, first in found.items() if one is not first}
+
+
+def _saved(flow: Dataflow, operations: Sequence[Operation]) -> Callable[[Operation, int], float]:
+    """Of what an operation takes: what is saved, where so many are one, with the time until the next one."""
+    ordered, within, count = sorted(one.seconds for one in operations), defaultdict[str, float](float), Counter[str]()
+    for one in operations:
+        within[one.phase] += one.seconds
+        count[one.phase] += 1
+    spent = flow.spent[STEPS - 1]
+    between = {phase: max(0.0, spent.get(phase, 0.0) - within[phase]) / count[phase] for phase in count}
+    least = ordered[int(QUICKEST * len(ordered))] if ordered else 0.0
+
+    def saved(one: Operation, rounds: int) -> float:
+        fixed, threads = min(one.seconds, least), torch.get_num_threads() if one.numbers < SHARED else 1
+        seconds = (between[one.phase] + fixed) * (1 - 1 / rounds) + (one.seconds - fixed) * (1 - 1 / threads)
+        return seconds / max(one.seconds, 1e-9)
+
+    return saved
 
 
 def _has_zeros(operation: Operation) -> bool:

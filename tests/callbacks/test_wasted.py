@@ -289,7 +289,7 @@ def test_gradients_of_images_and_of_gradients_are_used(networks: Networks) -> No
 
 
 @pytest.mark.parametrize("network", ["convolutions", "transformer", "recurrent"])
-def test_nothing_is_told_of_a_common_training(network: str) -> None:
+def test_of_a_common_training_only_its_loop_over_weights_is_told(network: str) -> None:
     torch.manual_seed(0)
     if network == "convolutions":
         layers: nn.Module = nn.Sequential(
@@ -321,7 +321,9 @@ def test_nothing_is_told_of_a_common_training(network: str) -> None:
             for mine, theirs in zip(average, layers.parameters(), strict=True):
                 mine.lerp_(theirs, 0.1)
 
-    assert not kinds(found(step))
+    told = found(step)
+    assert kinds(told) == {"loop"}
+    assert told["loop"]["line"] == step.__code__.co_firstlineno + 12  # type: ignore[index]
 
 
 # --- products with zeros

@@ -307,19 +307,21 @@ def _of_computing(
     record: Record, step: Step, computing: float, fixed: float, alone: dict[str, float]
 ) -> Iterator[Part]:
     """Parts of so many seconds of computing beside the ``fixed`` cost of a step; ``alone``: those of one thread."""
-    operations = min(max(0.0, many_operations(record, step)[1] - fixed), computing)
-    yield Part("small_operations", "", "fixed cost of each operation", operations)
-    yield Part("padding", "", "computing on padding", empty := min(padded(record), computing - operations))
-    unused = min(for_gradients(record), rest := computing - operations - empty)
+    yield Part("padding", "", "computing on padding", empty := min(padded(record), computing))
+    unused = min(for_gradients(record), rest := computing - empty)
     yield Part("unused_gradients", "", "gradients that nothing uses", unused)
     rest -= unused
     yield from (wasted := _wasted(record, rest, *COMPUTING))
+    looped = sum(part.seconds for part in wasted if part.cause == "unbatched_loop")  # of which most are fixed costs
     rest -= sum(part.seconds for part in wasted)
+    operations = min(max(0.0, many_operations(record, step)[1] - fixed - looped), rest)
+    yield Part("small_operations", "", "fixed cost of each operation", operations)
+    rest -= operations
     idle = min(unused_cores(record), rest)
     yield Part("threads", "", "cores that no thread uses", idle)
     yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest - idle))
     # Less the fixed costs, which are on one thread too.
-    costs = garbage_seconds(record) + fixed + operations
+    costs = garbage_seconds(record) + fixed + operations + looped
     left = max(0.0, 1 - costs / total) if (total := sum(alone.values())) else 0.0
     for name, seconds in alone.items():
         lost = seconds * left * (1 - 1 / cores_to_compute(record))

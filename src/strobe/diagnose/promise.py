@@ -5,6 +5,7 @@ from typing import Any
 
 from strobe.diagnose.predict import WORTH
 from strobe.diagnose.rules import Finding
+from strobe.diagnose.wasted import FOR_NOTHING
 from strobe.measure import WIDEST
 from strobe.present.format import as_fast, percent
 from strobe.records.run import Record
@@ -25,9 +26,7 @@ AT_LEAST = (
     "workers_restart",
     "workers_hurt",
     "slowing_down",
-    "constant_results",
-    "unused_results",
-    "zeros",
+    *FOR_NOTHING,
 )
 
 

@@ -30,6 +30,7 @@ from strobe.diagnose.symptoms import (
     too_low,
 )
 from strobe.diagnose.uneven import growth
+from strobe.diagnose.wasted import FOR_NOTHING
 from strobe.overrides import applied, command_of, key_of, split
 from strobe.present.format import as_fast, counted, duration, inside, listed, percent
 from strobe.present.format import rate as figure
@@ -54,9 +55,11 @@ EXPLAINED = (
     ("single_thread", "small_batch", "a step of short operations, each of one thread, whatever its size"),
     ("single_thread", "threads", "threads without a core slow all but one"),
     ("single_thread", "memory_layout", "in the other layout the operations have parallel kernels"),
-    ("single_thread", "small_operations", "they are what its one thread does"),
-    ("single_thread", "library_call", "it is what its one thread does"),
-    ("single_thread", "python_code", "it is what its one thread does"),
+    *(
+        ("single_thread", cause, "it is what its one thread does")
+        for cause in ("small_operations", "library_call", "python_code", "unbatched_loop")
+    ),
+    *((cause, "unbatched_loop", "it is of the loop") for cause in ("small_operations", "python_code")),
     ("library_call", "stalled", "it sleeps, or waits, there"),
     ("small_operations", "small_batch", "larger batches make fewer operations per image"),
     ("optimizer", "background_thread", "an update is many short calls, each of which waits for Python's lock"),
@@ -77,21 +80,12 @@ WHERE = ("hydra.run.", "hydra.sweep.")  # only moves a run's files
 # Time that the run itself lost, as its steps show: a cause, however uncertain the gain of a remedy.
 LOST = (
     "straggler",
-    *(
-        "loader",
-        *FETCHING,
-        "workers_restart",
-        "epoch_start",
-        "callback",
-        "logging",
-        "checkpoint",
-        "epoch_checkpoint",
-        "validation",
-    ),
+    *("loader", *FETCHING, "workers_restart", "epoch_start"),
+    *("callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
     *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
-    *("unused_gradients", "repeated_forward", "constant_results", "unused_results", "zeros"),
+    *("unused_gradients", *FOR_NOTHING),
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "validation": "validation",

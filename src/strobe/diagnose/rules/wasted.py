@@ -92,6 +92,35 @@ def zeros(record: Record, step: Step) -> Finding | None:
     )
 
 
+def alike_rows(record: Record, step: Step) -> Finding | None:
+    """A step computes with rows, or samples, most of which equal another one."""
+    share = record.number("alike", "share") or 0.0
+    return _found(
+        record,
+        step,
+        "alike_rows",
+        title="{share} of each step computes equal rows again",
+        evidence=f"It takes {{seconds}} of each {{step}} step: {percent(share)} of the rows that a layer computes "
+        "equal an earlier one.{place}",
+        advice="Compute each different row once, then repeat the result: a layer before expand(), repeat() or "
+        "x[index], not after it. Where the same rows come in any order, use torch.unique(..., return_inverse=True).",
+    )
+
+
+def unbatched_loop(record: Record, step: Step) -> Finding | None:
+    """A loop of a step's computing whose rounds need nothing of each other: they could be computed at once."""
+    return _found(
+        record,
+        step,
+        "unbatched_loop",
+        title=f"A loop computes {record.count('loop', 'rounds') or 0:,} times what could be computed at once",
+        evidence="Its short operations, one after another, take {seconds} of each {step} step longer than they would "
+        "together. No round needs the result of another one.{place}",
+        advice="Replace the loop by operations on whole tensors: stack what it goes through, pad it where lengths "
+        "differ, or use torch.vmap(). For many weights there are torch._foreach_ operations.",
+    )
+
+
 def _found(record: Record, step: Step, cause: str, *, title: str, evidence: str, advice: str) -> Finding | None:
     """A finding on what of a step is for nothing; {share}, {seconds}, {step} and {place} are filled in."""
     kind, _ = FOR_NOTHING[cause]

@@ -1,0 +1,62 @@
+"""What tensors hold, and where in memory."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LARGE, LOOKED_AT = 100_000, 100_000  # numbers of a factor that is looked at, and about as many of a larger one
+COMPARED = 1_000_000  # numbers of rows, at most
+FACTOR = 0x9E3779B97F4A7C15 >> 16  # of multiplicative hashing
+
+
+def followed(values: Iterable[Any]) -> list[Tensor]:
+    """Those that are tensors in memory of their own."""
+    return [one for one in values if is_followed(one)]
+
+
+def is_followed(value: Any) -> bool:
+    """Whether it is a tensor that lies in memory of its own: no sparse, nested or fake one."""
+    return isinstance(value, Tensor) and value.layout is torch.strided and not value.is_nested and value.is_cpu
+
+
+def number_of(tensor: Tensor) -> int:
+    """Of its memory."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def _some(tensor: Tensor) -> Tensor:
+    """At most about ``LOOKED_AT`` of its numbers, evenly spread, in a row."""
+    return tensor.detach().reshape(-1)[:: tensor.numel() // LOOKED_AT | 1]
+
+
+def digest(tensor: Tensor) -> int:
+    """Of the numbers that it holds."""
+    return hash(_some(tensor).resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes())
+
+
+def part_of_memory(tensor: Tensor) -> range:
+    """From its first number to its last."""
+    size, begin = tensor.numel(), tensor.storage_offset()
+    if size and not tensor.is_contiguous():
+        size = 1 + sum((side - 1) * stride for side, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return range(begin, begin + size)
+
+
+def alike_of(tensor: Tensor) -> float:
+    """Of its rows, or samples, the share that equal an earlier one; rows of zeros count as different."""
+    if tensor.numel() < LARGE or not tensor.is_floating_point():
+        return 0.0
+    rows = tensor.detach().reshape(len(tensor), -1)
+    rows = rows[:: len(rows) // max(1, COMPARED // rows.shape[1]) | 1].float()
+    weights = (torch.arange(1, rows.shape[1] + 1) * FACTOR) >> 16
+    sums = (rows.contiguous().view(torch.int32) * weights).sum(1)  # of their bits: only equal rows have equal ones
+    sums = sums[sums != 0]
+    return (len(sums) - len(torch.unique(sums))) / len(rows)
+
+
+def zeros_of(tensor: Tensor) -> float:
+    """The share of them."""
+    some = _some(tensor)
+    return 1 - int(some.count_nonzero()) / some.numel() if some.numel() else 0.0

@@ -1,0 +1,151 @@
+"""Loops whose rounds could be computed at once, and such whose rounds need each other; equal rows."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from support.followed import Networks, found
+
+COUNT = 8  # rounds
+
+
+@pytest.fixture
+def networks() -> Networks:
+    return Networks()
+
+
+def listed(networks: Networks, images: Tensor) -> Tensor:
+    return torch.stack([networks.net(image).square() for image in images])
+
+
+def put_in_place(networks: Networks, images: Tensor) -> Tensor:
+    results = torch.empty(COUNT)
+    for place, image in enumerate(images):
+        results[place] = networks.net(image).square().sum()
+    return results
+
+
+def changed_in_place(networks: Networks, images: Tensor) -> Tensor:
+    for place in range(COUNT):
+        images[place] = images[place].flip(-1)
+    return networks.net(images)  # type: ignore[no-any-return]
+
+
+def added_up(networks: Networks, images: Tensor) -> Tensor:
+    total = torch.zeros(())
+    for image in images.split(1):
+        ordered = networks.net(image).sort().values.sort(descending=True).values
+        total = total + ordered.square().sum()
+    return total
+
+
+def logged(networks: Networks, images: Tensor) -> Tensor:
+    norms = [networks.net(image).norm().item() for image in images]
+    return networks.net(images) * sum(norms)  # type: ignore[no-any-return]
+
+
+def per_weight(networks: Networks, images: Tensor) -> Tensor:
+    with torch.no_grad():
+        for mean, weight in zip(networks.other.parameters(), networks.net.parameters(), strict=True):
+            mean.mul_(0.5).add_(weight.sum(), alpha=0.5)
+    return networks.net(images)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("loss", [listed, put_in_place, changed_in_place, added_up, logged, per_weight])
+def test_rounds_that_need_nothing_of_each_other_are_told(
+    loss: Callable[[Networks, Tensor], Tensor], networks: Networks
+) -> None:
+    told = found(lambda: networks.train(loss(networks, networks.images).sum()))["loop"]
+    assert told is not None
+    assert told["rounds"] == (COUNT if loss is not per_weight else 4)
+    assert told["function"] == loss.__name__
+
+
+def layers(networks: Networks, images: Tensor) -> Tensor:
+    for _ in range(COUNT):
+        images = networks.net(images)
+    return images
+
+
+def recurrent(networks: Networks, images: Tensor) -> Tensor:
+    state = torch.zeros(4)
+    for image in images:
+        state = networks.net(state + image).tanh()
+    return state
+
+
+def simulated(networks: Networks, images: Tensor) -> Tensor:
+    seen, rewards = images[0].numpy(), []
+    for _ in range(COUNT):
+        with torch.no_grad():
+            action = networks.net(torch.from_numpy(seen * 1.0))
+        seen = seen + action.numpy()
+        rewards.append(float(seen.sum()))
+    return networks.net(images) * sum(rewards)  # type: ignore[no-any-return]
+
+
+def numbers_of_python(networks: Networks, images: Tensor) -> Tensor:
+    value = 1.0
+    for _ in range(COUNT):
+        value = networks.net(torch.full((4,), value)).mean().item()
+    return networks.net(images) * value  # type: ignore[no-any-return]
+
+
+def in_turn(networks: Networks, images: Tensor) -> Tensor:
+    buffer = torch.empty(4)
+    for image in images:
+        buffer.copy_(image).add_(buffer.mean())
+    return networks.net(buffer)  # type: ignore[no-any-return]
+
+
+def once(networks: Networks, images: Tensor) -> Tensor:
+    return networks.net(images)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("loss", [layers, recurrent, simulated, numbers_of_python, in_turn, once])
+def test_rounds_that_need_each_other_are_not_told(
+    loss: Callable[[Networks, Tensor], Tensor], networks: Networks
+) -> None:
+    assert found(lambda: networks.train(loss(networks, networks.images).sum()))["loop"] is None
+
+
+def test_an_optimizer_that_goes_through_its_weights_is_no_loop_of_computing() -> None:
+    net = nn.Sequential(*[nn.Linear(4, 4) for _ in range(COUNT)])
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, foreach=False)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        net(torch.randn(8, 4)).sum().backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+
+    assert found(step)["loop"] is None
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (lambda: torch.randn(1, 500).expand(1000, 500), 0.999),
+        (lambda: torch.randn(50, 500)[torch.randint(50, (1000,))], 0.95),
+        (lambda: torch.randn(1000, 500), None),
+        (lambda: torch.randn(500, 500).repeat(2, 1), None),
+        (lambda: torch.zeros(1000, 500), None),
+        (lambda: nn.Embedding(50, 500)(torch.randint(50, (1000,))), None),
+        (lambda: torch.eye(1000, 500), None),
+    ],
+)
+def test_rows_that_are_mostly_equal_are_told(rows: Callable[[], Tensor], told: float | None) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(500, 4)
+    seen = found(lambda: layer(rows()).square().sum().backward())["alike"]
+    assert (seen and seen["share"]) == (told and pytest.approx(told, abs=0.005))
+    assert seen is None or {"forward", "backward"} <= seen.keys()
+
+
+def test_images_that_are_repeated_before_a_convolution_are_told() -> None:
+    layer, image = nn.Conv2d(3, 4, 3), torch.randn(1, 3, 64, 64)
+    seen = found(lambda: layer(image.repeat(10, 1, 1, 1)).square().sum().backward())["alike"]
+    assert seen is not None
+    assert seen["share"] == pytest.approx(0.9)
