@@ -1,5 +1,6 @@
 """What of a step's operations is for nothing, by how values flow between them."""
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
@@ -57,6 +58,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         computed = one.forward if one.backward else one
         return 0.0 if computed is None or not _computes(computed) or is_sparse(one) else 1 - needed[computed]
 
+    sparse = with_zeros(last, is_sparse)
     together, saved = batchable([one for one in last if one.phase not in ELSEWHERE]), _saved(flow, last)
     found = {
         "constant": _told(flow, last, lambda one: float(one in constant)),
@@ -65,8 +67,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         ),
         "unused": _told(flow, first, unused),
         "unused_backward": _told(flow, first, lambda one: one.backward * (1 - needed[one])),
-        "sparse": _told(flow, last, lambda one: float(is_sparse(one))),
-        "alike": _told(flow, last, lambda one: share if (share := (one.forward or one).alike) >= ALIKE else 0.0),
+        "sparse": _told(flow, last, lambda one: float(one in sparse)),
+        "alike": _told(flow, last, lambda one: 0.0 if one in sparse else _alike(one.forward or one)),
         "loop": _told(flow, last, lambda one: saved(one, together[one]) if one in together else 0.0),
     }
     if told := found["constant"]:
@@ -80,7 +82,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         longest = max(filter(is_sparse, last), key=lambda one: one.seconds)
         told |= {"share": longest.zeros, "shape": longest.shape}
     if told := found["alike"]:
-        told["share"] = max(last, key=lambda one: one.seconds * (one.alike >= ALIKE)).alike
+        told["share"] = max(last, key=lambda one: one.seconds * _alike(one)).alike
     if told := found["loop"]:
         told["rounds"] = together[max(together, key=lambda one: one.seconds * saved(one, together[one]))]
     return found
@@ -149,6 +151,26 @@ def _saved(flow: Dataflow, operations: Sequence[Operation]) -> Callable[[Operati
         return seconds / max(one.seconds, 1e-9)
 
     return saved
+
+
+def with_zeros(operations: Sequence[Operation], is_sparse: Callable[[Operation], bool]) -> set[Operation]:
+    """Products with zeros, and what only makes their large factor."""
+    readers = defaultdict[Operation, list[Operation]](list)
+    for one in operations:
+        for source in one.sources:
+            readers[source.operation].append(one)
+    found: dict[Operation, int] = {}  # with how many numbers that factor has
+    for one in reversed(operations):
+        if is_sparse(one):
+            found[one] = math.prod(one.shape)
+        elif readers[one] and all(found.get(reader) == one.numbers for reader in readers[one]):
+            found[one] = one.numbers
+    return set(found)
+
+
+def _alike(operation: Operation) -> float:
+    """The share of rows that equal an earlier one; 0 where these are not most."""
+    return operation.alike if operation.alike >= ALIKE else 0.0
 
 
 def _has_zeros(operation: Operation) -> bool:

@@ -11,7 +11,7 @@ from torch.optim import Adam
 from torch.utils.checkpoint import checkpoint
 
 from strobe.callbacks.dataflow import STEPS, Dataflow, Operation
-from strobe.callbacks.wasted import needed_of, wasted
+from strobe.callbacks.wasted import needed_of, wasted, with_zeros
 from support.followed import Networks, found, kinds
 
 
@@ -353,3 +353,18 @@ def test_a_large_factor_of_mostly_zeros_is_told(factor: Tensor, told: list[int] 
     if sparse:
         assert sparse["share"] == pytest.approx(1 - float((factor != 0).float().mean()), abs=0.001)
         assert {"forward", "backward"} <= sparse.keys()
+
+
+def test_what_only_makes_a_factor_of_zeros_counts_with_the_product() -> None:
+    def step() -> None:
+        vectors = one_hot(torch.randint(400, (400,)), 400).float()
+        (vectors @ torch.randn(400, 4).exp()).sum().item()
+        (vectors.square() @ vectors.cumsum(1)).sum().item()
+
+    ran: list[Operation] = []
+    found(step, ran=ran)
+    first = next(one for one in ran if one.name == "mm")
+    alone = [one for one in ran[: ran.index(first) + 1] if one.step == 0]
+    assert {one.name for one in with_zeros(alone, lambda one: one is first)} == {"zeros", "scatter_", "_to_copy", "mm"}
+    both = [one for one in ran if one.step == 0]
+    assert {one.name for one in with_zeros(both, lambda one: one is first)} == {"mm"}

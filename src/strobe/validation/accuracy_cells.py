@@ -17,6 +17,7 @@ FAULTS = "strobe.validation.injected_faults"
 PYTHON = "strobe.validation.injected_python"
 HABITS = "strobe.validation.injected_habits"
 MISTAKES = "strobe.validation.injected_mistakes"
+OPERATIONS = "strobe.validation.injected_operations"
 KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors")
 SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, LOCKED, LOOP, NORMS, PENALTY = (
     f"model._target_={FAULTS}.{kind}Classifier"
@@ -114,6 +115,7 @@ def developed(cores: int) -> str:
     """The part that rules were tried on."""
     photos, tiles, quick, slow = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}", f"{PHOTOS} {SMALL}", f"{TILES} {SLOW_DISK}"
     restarted = f"{CLEAN} engine.num_workers={2 * cores} {AT_ONCE}"
+    kind = f"{photos} model._target_={OPERATIONS}"
     epochs = f"{ADDED}={PYTHON}.SlowEpochs +callbacks.added.seconds=1 trainer.limit_train_batches=10"
     return f"""
         slow-decoder | loader | strong | {TILES} {SMALL} loader=rasterio loader.scale=numpy
@@ -150,6 +152,13 @@ def developed(cores: int) -> str:
         python-loop | single_thread | strong | {photos} model._target_={PYTHON}.LoopingClassifier
         littering | garbage_collection | strong | {photos} model._target_={PYTHON}.LitteringClassifier
         slow-epochs | between | strong | {photos} {SMALL} {epochs}
+        filters-each-step | constant_results | strong | {kind}.FilteringClassifier
+        predicted-again | repeated_forward | strong | {kind}.AgainClassifier
+        unused-decoder | unused_results | strong | {kind}.DecodingClassifier {BATCH}=128
+        one-hot-product | zeros | strong | {kind}.OneHotClassifier {BATCH}=128
+        repeated-context | alike_rows | strong | {kind}.ContextClassifier {BATCH}=128
+        image-by-image-in-step | unbatched_loop | strong | {kind}.ImageByImageClassifier
+        teacher-with-gradients | unused_gradients | mild | {kind}.TeacherClassifier {BATCH}=128
         control-photos | | | {photos} {SMALL}
         control-large-batch | | | {photos} {SMALL} {FULL} {PLAIN}
         control-accumulation | | | {photos} {SMALL} trainer.accumulate_grad_batches=4
@@ -221,6 +230,7 @@ def fresh(cores: int) -> str:
     reloaded = f"{tiles} {SMALL} loader=packed engine.num_workers={2 * cores} {short}=6"
     plotted = f"logger=csv trainer.log_every_n_steps=1 logger._target_={HABITS}.PlottingLogger"
     npz, averaged = f"loader=tifffile loader._target_={HABITS}.NpzTiles", f"{ADDED}={HABITS}.WeightAverages"
+    loops = "single_thread small_operations unbatched_loop"
     summed, once = "trainer.accumulate_grad_batches", "trainer.check_val_every_n_epoch"
     return f"""
         averaged-weights-resnet18 | callback | mild | {large} {averaged}
@@ -232,7 +242,7 @@ def fresh(cores: int) -> str:
         large-photos-resnet18 | loader | strong | {camera} {BATCH}=16
         weighted-order | loader uneven_steps | mild | {small} engine._target_={HABITS}.WeightedEngine {short}=5
         reloaded-workers | workers_restart | strong | {reloaded} trainer.reload_dataloaders_every_n_epochs=1
-        similarity-by-pair-resnet18 | single_thread small_operations | mild | {resnet18}.SimilarityClassifier
+        similarity-by-pair-resnet18 | {loops} | mild | {resnet18}.SimilarityClassifier
         scores-by-image | callback | strong | {photos} {kind}.ScoringClassifier
         scores-so-far | slowing_down callback | strong | {photos} {kind}.ScoringSoFarClassifier
         orthogonal-updates-resnet18 | optimizer | strong | {resnet18}.OrthogonalClassifier

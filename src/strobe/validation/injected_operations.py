@@ -1,0 +1,113 @@
+"""Operations that a step could leave out, or do at once, for the grid too: what ``callbacks/wasted.py`` looks for."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from strobe.bench.small import SmallNetwork
+from strobe.validation.injected_faults import SmallClassifier
+
+
+class FilteringNetwork(SmallNetwork):
+    """A network that blurs its images by a bank of filters, which it builds anew in each step."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        places = torch.arange(201.0) - 100
+        filters = []
+        for width in torch.linspace(1, 8, 12).tolist():
+            for angle in torch.linspace(0, 3, 12).tolist():
+                turned = places[:, None] * torch.cos(torch.tensor(angle)) + places * torch.sin(torch.tensor(angle))
+                filters.append((-(turned**2) / width).exp().mean())
+        return super().forward(images * torch.stack(filters).mean())
+
+
+class FilteringClassifier(SmallClassifier):
+    """One with such a network."""
+
+    kind = FilteringNetwork
+
+
+class AgainClassifier(SmallClassifier):
+    """One that predicts anew for each of its metrics."""
+
+    def training_step(self, batch: Any, *given: Any) -> Any:
+        for rank in (1, 2, 3):
+            best = self(batch[0]).topk(rank).indices
+            self.log(f"train/top{rank}", (best == batch[1][:, None]).any(1).float().mean())
+        return super().training_step(batch, *given)
+
+
+class DecodingNetwork(SmallNetwork):
+    """A network with a decoder, whose picture only another training needs."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__(channels, classes)
+        self.decoder = nn.Sequential(
+            *(nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.Upsample(scale_factor=2)),
+            *(nn.Conv2d(64, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, channels, 3, padding=1)),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.decoder(self.conv1(images))
+        return super().forward(images)
+
+
+class DecodingClassifier(SmallClassifier):
+    """One with such a network."""
+
+    kind = DecodingNetwork
+
+
+class OneHotClassifier(SmallClassifier):
+    """One that looks up a table of colours by one-hot vectors."""
+
+    def training_step(self, batch: Any, *given: Any) -> Any:
+        places = (batch[0].flatten(1).float() * 15).long() % 4096
+        table = torch.linspace(0, 1, 4096 * 16).view(4096, 16)
+        self.looked_up = functional.one_hot(places[:, :16].flatten(), 4096).float() @ table
+        return super().training_step(batch, *given)
+
+
+class ContextNetwork(SmallNetwork):
+    """A network that repeats what it knows of an image for each of its 64 places, and only then computes with it."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__(channels, classes)
+        self.context = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 32))
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.conv1(images).relu()
+        known = features.mean((2, 3))[:, None].expand(-1, 64, -1)
+        both = features.flatten(2).transpose(1, 2) + self.context(known)
+        logits: Tensor = self.head(self.conv2(both.transpose(1, 2).unflatten(2, (8, 8))).relu().mean((2, 3)))
+        return logits
+
+
+class ContextClassifier(SmallClassifier):
+    """One with such a network."""
+
+    kind = ContextNetwork
+
+
+class ImageByImageClassifier(SmallClassifier):
+    """One that augments its batch image by image."""
+
+    def training_step(self, batch: Any, *given: Any) -> Any:
+        images = [(image.float() * torch.rand(3, 1, 1) - image.float().mean()).roll(1, 2) for image in batch[0]]
+        return super().training_step((torch.stack(images), batch[1]), *given)
+
+
+class TeacherClassifier(SmallClassifier):
+    """One that learns from another network, and computes the gradients of that one, too."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.teacher = nn.Sequential(nn.Conv2d(3, 64, 3, 2), nn.ReLU(), nn.Conv2d(64, 64, 3, 2), nn.ReLU())
+
+    def training_step(self, batch: Any, *given: Any) -> Any:
+        return super().training_step(batch, *given) + 0 * self.teacher(batch[0]).mean()
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.SGD(self.network.parameters(), lr=0.01)
