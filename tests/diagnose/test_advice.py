@@ -313,6 +313,20 @@ def test_what_is_wasted_is_told_with_its_line_and_size() -> None:
     assert "Most of it is in training_step, at train.py:57." in twice.evidence
     (sparse,) = of("zeros", example("zeros"))
     assert "99.7% of the 3,600 x 3,600 numbers of a factor are zeros" in sparse.evidence
+    (alike,) = of("alike_rows", example("alike_rows"))
+    assert "98% of the rows that a layer computes equal an earlier one. Most of it is in encode" in alike.evidence
+    (loop,) = of("unbatched_loop", example("unbatched_loop"))
+    assert loop.title == "A loop computes 256 times what could be computed at once"
+
+
+@pytest.mark.parametrize("cause", ["single_thread", "small_operations"])
+def test_what_a_loop_of_operations_explains_is_not_told_beside_it(cause: str) -> None:
+    record = example(cause)
+    record.summary["loop"] = {"forward": 0.9, "rounds": 64}
+    assert of(cause, record)
+    found = [one.cause for one in diagnose(record)]
+    assert "unbatched_loop" in found
+    assert cause not in found
 
 
 def test_a_function_that_computes_nothing_but_constants_counts_with_its_python_code() -> None:

@@ -133,6 +133,12 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "constant_results": [{"summary__constant__forward": 0.01, "summary__constant__backward": 0.0}],
     "unused_results": [{"summary__unused": None}, {"summary__accelerator": "cuda"}],
     "zeros": [{"summary__sparse": None}, {"summary__sparse": {"name": "GCN", "shape": [9, 9], "share": 0.99}}],  # old
+    "alike_rows": [{"summary__alike": None}, {"summary__accelerator": "cuda"}],
+    "unbatched_loop": [
+        {"summary__loop": None},
+        {"summary__loop": {"optimizer": 0.9, "rounds": 60}},  # an update has its own cause
+        {"summary__loop__forward": 0.02, "summary__loop__backward": 0.0},
+    ],
     "padding": [{"summary__padding": 0.05}, {"summary__padding": None}],
     "recomputing": [
         {"summary__lines": [{"phase": "backward", "library": "torch.utils.checkpoint", "share": 0.1}]},  # not notable

@@ -13,6 +13,7 @@ from rich.console import Console
 from strobe.attach.weights import told_by_weights
 from strobe.callbacks.owners import kinds
 from strobe.callbacks.rows import StepLog
+from strobe.callbacks.wasted import KINDS
 from strobe.diagnose import rank
 from strobe.errors import StrobeError
 from strobe.measure import contention, environment
@@ -97,10 +98,7 @@ def summarise(
         "lines": [],
         "operations": None,
         "padding": None,
-        "constant": None,
-        "repeated": None,
-        "unused": None,
-        "sparse": None,
+        **dict.fromkeys(KINDS),
         "ignored_labels": None,
         "batch_bytes": None,
         "batch_storage_bytes": None,
