@@ -21,7 +21,12 @@ class Call(NamedTuple):
     made: list[Tensor]  # changed or new
     views: bool  # whether all of its results are views of what it read
     escapes: bool  # whether some of its results are no such tensors
-    backward: bool
+    graph_task: int  # of the backward pass; -1 outside of one
+
+    @property
+    def backward(self) -> bool:
+        """Whether it is part of a backward pass."""
+        return self.graph_task != -1
 
 
 def call_of(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Call:
@@ -34,9 +39,9 @@ def call_of(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result:
     results = [one for one in _leaves((result,)) if isinstance(one, Tensor)]
     seen = followed(results)
     made = [*changed, *(one for one in seen if number_of(one) not in theirs)]
-    name, backward = func._schema.name.partition("::")[2], torch._C._current_graph_task_id() != -1
+    name, task = func._schema.name.partition("::")[2], torch._C._current_graph_task_id()
     escapes = len(seen) < len(results)
-    return Call(func, name, given, read, changed, made, bool(results) and not made and not escapes, escapes, backward)
+    return Call(func, name, given, read, changed, made, bool(results) and not made and not escapes, escapes, task)
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:

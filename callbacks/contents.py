@@ -36,6 +36,11 @@ def digest(tensor: Tensor) -> int:
     return hash(_some(tensor).resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes())
 
 
+def room_of(tensor: Tensor) -> int:
+    """How many numbers of its type its memory holds: fewer than the tensor where it is expanded."""
+    return tensor.untyped_storage().nbytes() // tensor.element_size()
+
+
 def part_of_memory(tensor: Tensor) -> range:
     """From its first number to its last."""
     size, begin = tensor.numel(), tensor.storage_offset()

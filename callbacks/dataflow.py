@@ -22,16 +22,17 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from .calls import Call, call_of, is_random
-from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, zeros_of
+from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
 from .lines import Line, own_lines
 
 STEPS = 2  # that are followed: the second one shows what becomes of the first one's results, and what is the same
+CALLING = 5e-5  # seconds before an operation, at most, that count as calling it
 MOST = 30_000  # operations, after which no more are followed
 
 _TORCH = torch.__file__.removesuffix("__init__.py")
-_THROUGH_WEIGHTS = (f"{_TORCH}optim/", f"{_TORCH}nn/utils/")
-_PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
-_PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
+_LOOPS = tuple(f"{_TORCH}{name}" for name in ("optim/", "nn/utils/", "nn/modules/rnn.py"))
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
+PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 _REPLACING = {"copy_", "fill_", "zero_"}
 _COPYING = {"_to_copy", "clone", "copy_"}
 _SOFTMAX = {"_softmax", "_log_softmax"}
@@ -46,14 +47,18 @@ class Operation:
     Attributes:
         name: As in ``aten::mm``, without the name space.
         step: 0 for the first one that is followed.
-        lines: Of the user's own code, the outermost first; in a backward pass those of ``forward``.
+        seconds: It took, with calling it.
+        caller: The lines of the user's own code that called it, or its backward pass, the outermost first.
+        lines: These, or in a backward pass those of ``forward``.
         signature: Equal for the same operation on the same values.
         forward: The operation whose gradients it computes, where that is known.
-        backward: Whether it is part of a backward pass.
-        of_torch: Whether a loop of torch's own over weights calls it: an optimizer's, or that of clipping.
+        graph_task: The backward pass that it is part of; -1 outside of one.
+        of_torch: Whether a loop of torch's own calls it: over weights, or over time steps.
         unseen: Whether Python may read its results unseen, as NumPy does where they have no gradient.
-        numbers: How many the largest of its operands and results holds.
-        zeros: The share of them in the large factor of a product that has most, which is of this ``shape``.
+        reads: How many numbers the largest of its operands holds.
+        makes: How many the largest of its results holds, which is of this ``shape``, and takes so many ``bytes``.
+        pointwise: Whether each number of its result needs one of each operand.
+        zeros: The share of them in the large factor of a product that has most, which is of this shape (``factor``).
         alike: Of the rows that a large product or convolution computes with, the share that equal an earlier one.
         sources: What computed its operands.
         after: What has written the parts of memory that it reads.
@@ -68,15 +73,20 @@ class Operation:
     step: int
     phase: str
     seconds: float
+    caller: tuple[Line, ...]
     lines: tuple[Line, ...]
     signature: int
     forward: "Operation | None"
-    backward: bool
+    graph_task: int
     of_torch: bool
     unseen: bool
-    numbers: int
-    zeros: float
+    reads: int
+    makes: int
     shape: list[int]
+    bytes: int
+    pointwise: bool
+    zeros: float
+    factor: list[int]
     alike: float
     sources: list["Source"]
     after: set["Operation"]
@@ -84,6 +94,16 @@ class Operation:
     writes: bool
     ends: bool = False
     lasts: bool = False
+
+    @property
+    def backward(self) -> bool:
+        """Whether it is part of a backward pass."""
+        return self.graph_task != -1
+
+    @property
+    def numbers(self) -> int:
+        """How many it goes through."""
+        return max(self.reads, self.makes)
 
 
 class Source(NamedTuple):
@@ -133,6 +153,7 @@ class Dataflow(TorchDispatchMode):
         self.spent: list[Mapping[str, float]] = []
         self.updated = True
         self._phase, self._thread = phase, 0
+        self._looked = 0.0  # when it last did
         self._before = 0  # operations of earlier steps
         self._over = True  # whether operations are passed on without a look
         self._looking = defaultdict[str, float](float)  # seconds in the phases of this step
@@ -188,9 +209,11 @@ class Dataflow(TorchDispatchMode):
         if not self._over:
             try:
                 ended, phase, learns = time.perf_counter(), self._phase(), torch.is_grad_enabled()
+                seconds = ended - max(self._looked, began - CALLING)
                 with torch.no_grad():
-                    self._add(call_of(func, args, kwargs or {}, result), phase, ended - began, learns=learns)
-                self._looking[phase] += time.perf_counter() - ended
+                    self._add(call_of(func, args, kwargs or {}, result), phase, seconds, learns=learns)
+                self._looked = time.perf_counter()
+                self._looking[phase] += self._looked - ended
             except Exception as error:
                 self.failure, self._over = error, True
         return result
@@ -202,34 +225,41 @@ class Dataflow(TorchDispatchMode):
             if writer is not None and not call.backward and call.name == "detach" and _is_detached(frame):
                 writer.ends = True  # maybe for NumPy
             return
-        lines = own_lines(frame)
-        if lines is None or len(self.operations) == MOST:
+        caller = own_lines(frame)
+        if caller is None or len(self.operations) == MOST:
             self.operations, self._over = [], True
             return
         node = torch._C._current_autograd_node() if call.backward else None
         forward = None if node is None else self._numbers.get(node._sequence_nr())
         grows = learns and any(one.requires_grad for one in call.read)
-        large = [one for one in call.read if call.name in _PRODUCTS and one.numel() >= LARGE]
-        zeros, shape = max(((zeros_of(one), list(one.shape)) for one in large), default=(0.0, []))
+        large = [one for one in call.read if call.name in PRODUCTS and one.numel() >= LARGE]
+        zeros, factor = max(((zeros_of(one), list(one.shape)) for one in large), default=(0.0, []))
+        made = ((one.numel(), list(one.shape), one.nbytes) for one in call.made)
+        makes, shape, size = max(made, default=(0, list[int](), 0))
         writers = [(self._of(one).since, self._writers(one)) for one in call.read]
         seen = [since - self._before for since, some in writers if not some]
         given = [one for one in call.given if isinstance(one, float)]
-        if self._given.setdefault((call.name, lines), given) != given:
+        if self._given.setdefault((call.name, caller), given) != given:
             seen.append(len(self.operations) - self._before)
         operation = Operation(
             call.name,
             len(self.spent),
             phase,
             seconds,
-            lines if forward is None else forward.lines,
+            caller,
+            caller if forward is None else forward.lines,
             self._signature(call),
             forward,
-            call.backward,
+            call.graph_task,
             of_torch=_is_of_torch(frame),
             unseen=not call.backward and not (grows and all(one.is_floating_point() for one in call.made)),
-            numbers=max((one.numel() for one in (*call.read, *call.made)), default=0),
-            zeros=zeros,
+            reads=max((min(one.numel(), room_of(one)) for one in call.read), default=0),
+            makes=makes,
             shape=shape,
+            bytes=size,
+            pointwise=call.name in _COPYING or torch.Tag.pointwise in call.func.tags,
+            zeros=zeros,
+            factor=factor,
             alike=self._alike(call),
             sources=self._sources(call),
             after={one for _, some in writers for one in some},
@@ -241,8 +271,8 @@ class Dataflow(TorchDispatchMode):
         for place, one in enumerate(call.made):
             memory = self._of(one)
             memory.writer, memory.place, memory.width = operation, place, one.shape[-1] if one.ndim else 1
-            part, whole = part_of_memory(one), one.untyped_storage().nbytes() // one.element_size()
-            kept = memory.written if len(part) < whole else []
+            part = part_of_memory(one)
+            kept = memory.written if len(part) < room_of(one) else []
             memory.written = [*kept, (part, operation)]
         if grows:
             self._numbers[torch._C._autograd._get_sequence_nr() - 1] = operation
@@ -290,14 +320,14 @@ class Dataflow(TorchDispatchMode):
         # Where a gradient, which a backward pass has first, is zero, the activations are not needed.
         passed = 1 - zeros_of(call.read[0]) if call.backward and call.read else 1.0
         for place, one in enumerate(call.read):
-            memory, whole = self._of(one), one.untyped_storage().nbytes() / one.element_size()
+            memory, whole = self._of(one), room_of(one)
             share = min(1.0, one.numel() / whole) if whole else 1.0
             kept = any(one is each for each in call.changed)  # what it leaves as it was is part of its results
             if memory.writer is None or (kept and replacing and share == 1):
                 continue
             part = _part(call, place) if share == 1 or not kept else "all"
             rows = bool(one.ndim) and one.shape[-1] == memory.width
-            if call.name in _PICKING and not place and call.made:
+            if call.name in PICKING and not place and call.made:
                 share = min(share, call.made[0].numel() / whole)
                 rows = rows and call.made[0].shape[-1:] == one.shape[-1:] and call.name != "gather"
             elif call.name == "nll_loss_forward" and not place:
@@ -331,9 +361,9 @@ def _normalises_rows(call: Call) -> bool:
 
 
 def _is_of_torch(frame: FrameType | None) -> bool:
-    """Whether what calls an operation is code of torch that goes through weights."""
+    """Whether what calls an operation is code of torch that goes through weights, or time steps."""
     while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
-        if frame.f_code.co_filename.startswith(_THROUGH_WEIGHTS):
+        if frame.f_code.co_filename.startswith(_LOOPS):
             return True
         frame = frame.f_back
     return False

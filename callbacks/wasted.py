@@ -1,7 +1,7 @@
 """What of a step's operations is for nothing, by how values flow between them."""
 
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
@@ -9,14 +9,16 @@ import torch
 
 from .batchable import rounds as batchable
 from .columns import PHASES
-from .dataflow import STEPS, Dataflow, Operation
+from .dataflow import PICKING, PRODUCTS, STEPS, Dataflow, Operation
 from .lines import Line
 
-KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop")
+KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast")
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
 ALIKE = 0.8  # of a factor's rows equal an earlier one: each is computed five times
 SHARED = 32_768  # numbers, from which on torch divides an operation among its threads
 ELSEWHERE = ("data_wait", "optimizer", "callbacks")  # phases whose loops are others' causes
+HUGE = 2_000_000  # numbers: more than caches hold
+FAR_FEWER = 8  # times
 QUICKEST = 0.1  # of a step's operations: what these take, one takes however few numbers it has
 LEAST = 0.01  # of a phase: smaller shares are left out
 NEARLY = 0.9  # of what a function computes: it counts as computing nothing else
@@ -34,6 +36,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     - ``unused_backward``: what ends in gradients that nothing uses, such as another network's.
     - ``sparse``: products with a factor of mostly zeros, with the ``share`` of these, and its ``shape``.
     - ``alike``: products, and convolutions, with rows most of which equal earlier ones, with the ``share`` of these.
+    - ``broadcast``: large tensors, made of far smaller ones and reduced again, of this ``shape`` and so many ``bytes``.
     - ``loop``: what rounds of a loop take, ``rounds`` of them, that could be computed at once.
 
     Each has, by the names of phases, the share of the phase's time; and the ``file``, ``line`` and ``function`` where
@@ -46,8 +49,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
 
     def again(one: Operation) -> Operation | None:
         """What computed the same before: as this operation, or as the one whose gradients it computes."""
-        one = one.forward or one
-        return None if one in constant else same.get(one)
+        found = next((each for each in (one, one.forward) if each in same), None)
+        return None if found is None or found in constant else same[found]
 
     def is_sparse(one: Operation) -> bool:
         """Whether it is a product with zeros, and not because nothing uses most of its results."""
@@ -58,17 +61,16 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         computed = one.forward if one.backward else one
         return 0.0 if computed is None or not _computes(computed) or is_sparse(one) else 1 - needed[computed]
 
-    sparse = with_zeros(last, is_sparse)
-    together, saved = batchable([one for one in last if one.phase not in ELSEWHERE]), _saved(flow, last)
+    sparse, broadcast = with_zeros(last, is_sparse), _broadcast(last)
+    together, saved = batchable([one for one in last if one.phase not in ELSEWHERE]), _saved(last)
     found = {
         "constant": _told(flow, last, lambda one: float(one in constant)),
-        "repeated": _told(
-            flow, last, lambda one: float(again(one) is not None), lambda one: _until_apart(one, again(one))
-        ),
+        "repeated": _told(flow, last, lambda one: float(again(one) is not None), lambda one: _apart(one, again(one))),
         "unused": _told(flow, first, unused),
         "unused_backward": _told(flow, first, lambda one: one.backward * (1 - needed[one])),
         "sparse": _told(flow, last, lambda one: float(one in sparse)),
         "alike": _told(flow, last, lambda one: 0.0 if one in sparse else _alike(one.forward or one)),
+        "broadcast": _told(flow, last, lambda one: float((one.forward or one) in broadcast)),
         "loop": _told(flow, last, lambda one: saved(one, together[one]) if one in together else 0.0),
     }
     if told := found["constant"]:
@@ -80,9 +82,12 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         told["calls"] = 1 + len(max(repeats.values(), key=sum))
     if told := found["sparse"]:
         longest = max(filter(is_sparse, last), key=lambda one: one.seconds)
-        told |= {"share": longest.zeros, "shape": longest.shape}
+        told |= {"share": longest.zeros, "shape": longest.factor}
     if told := found["alike"]:
         told["share"] = max(last, key=lambda one: one.seconds * _alike(one)).alike
+    if told := found["broadcast"]:
+        largest = max(broadcast, key=lambda one: one.bytes)
+        told |= {"shape": largest.shape, "bytes": largest.bytes}
     if told := found["loop"]:
         told["rounds"] = together[max(together, key=lambda one: one.seconds * saved(one, together[one]))]
     return found
@@ -129,26 +134,26 @@ def _constant(before: Iterable[Operation], now: Iterable[Operation]) -> set[Oper
 
 
 def _same(operations: Iterable[Operation]) -> dict[Operation, Operation]:
-    """Of a step's operations that compute again what one before did: that one."""
-    firsts: dict[int, Operation] = {}
-    found = {one: firsts.setdefault(one.signature, one) for one in operations if _computes(one)}
-    return {one: first for one, first in found.items() if one is not first}
+    """Of a step's operations that compute again what one before did: that one; of a backward pass, another one's."""
+    firsts: dict[tuple[int, bool], Operation] = {}
+    computing = [one for one in operations if one.backward or _computes(one)]
+    found = {one: firsts.setdefault((one.signature, one.backward), one) for one in computing}
+    return {
+        one: first
+        for one, first in found.items()
+        if (one.graph_task != first.graph_task if one.backward else one is not first)
+    }
 
 
-def _saved(flow: Dataflow, operations: Sequence[Operation]) -> Callable[[Operation, int], float]:
-    """Of what an operation takes: what is saved, where so many are one, with the time until the next one."""
-    ordered, within, count = sorted(one.seconds for one in operations), defaultdict[str, float](float), Counter[str]()
-    for one in operations:
-        within[one.phase] += one.seconds
-        count[one.phase] += 1
-    spent = flow.spent[STEPS - 1]
-    between = {phase: max(0.0, spent.get(phase, 0.0) - within[phase]) / count[phase] for phase in count}
+def _saved(operations: Sequence[Operation]) -> Callable[[Operation, int], float]:
+    """Of what an operation takes: the share that is saved where so many are one."""
+    ordered = sorted(one.seconds for one in operations)
     least = ordered[int(QUICKEST * len(ordered))] if ordered else 0.0
 
     def saved(one: Operation, rounds: int) -> float:
-        fixed, threads = min(one.seconds, least), torch.get_num_threads() if one.numbers < SHARED else 1
-        seconds = (between[one.phase] + fixed) * (1 - 1 / rounds) + (one.seconds - fixed) * (1 - 1 / threads)
-        return seconds / max(one.seconds, 1e-9)
+        fixed = least / max(one.seconds, least)
+        threads = torch.get_num_threads() if one.numbers < SHARED else 1
+        return fixed * (1 - 1 / rounds) + (1 - fixed) * (1 - 1 / threads)
 
     return saved
 
@@ -162,10 +167,23 @@ def with_zeros(operations: Sequence[Operation], is_sparse: Callable[[Operation],
     found: dict[Operation, int] = {}  # with how many numbers that factor has
     for one in reversed(operations):
         if is_sparse(one):
-            found[one] = math.prod(one.shape)
+            found[one] = math.prod(one.factor)
         elif readers[one] and all(found.get(reader) == one.numbers for reader in readers[one]):
             found[one] = one.numbers
     return set(found)
+
+
+def _broadcast(operations: Iterable[Operation]) -> set[Operation]:
+    """Those that make a large tensor of far smaller ones, go through it number by number, and reduce it again."""
+    chains, reduced = dict[Operation, set[Operation]](), set[Operation]()
+    for one in operations:
+        before = [chains[source.operation] for source in one.sources if source.operation in chains]
+        reduces = FAR_FEWER * one.makes <= one.reads and one.name not in PRODUCTS | PICKING
+        if before and reduces:
+            reduced |= {one}.union(*before)
+        elif one.pointwise and one.makes >= HUGE and (before or FAR_FEWER * one.reads <= one.makes):
+            chains[one] = {one}.union(*before)
+    return reduced
 
 
 def _alike(operation: Operation) -> float:
@@ -196,11 +214,14 @@ def _told(
     return {**shares, **dict(zip(("file", "line", "function"), line, strict=True))} if shares else None
 
 
-def _until_apart(operation: Operation, other: Operation | None) -> Sequence[Line]:
+def _apart(operation: Operation, other: Operation | None) -> Sequence[Line]:
     """The operation's lines down to the first that is not the other one's, too."""
-    pairs = zip(operation.lines, other.lines if other else (), strict=False)
-    alike = next((depth for depth, (mine, theirs) in enumerate(pairs) if mine != theirs), len(operation.lines))
-    return operation.lines[: alike + 1]
+    own, others = operation.lines, other.lines if other else ()
+    if other is not None and other.backward:  # which the user's lines do not call, but its pass
+        own, others = operation.caller, other.caller
+    pairs = zip(own, others, strict=False)
+    alike = next((depth for depth, (mine, theirs) in enumerate(pairs) if mine != theirs), len(own))
+    return own[: alike + 1]
 
 
 def _nothing_but(constant: Collection[Operation], operations: Iterable[Operation]) -> list[dict[str, str]]:

@@ -144,6 +144,37 @@ def test_rows_that_are_mostly_equal_are_told(rows: Callable[[], Tensor], told: f
     assert seen is None or {"forward", "backward"} <= seen.keys()
 
 
+def squared(points: Tensor, centres: Tensor) -> Tensor:
+    return (points[:, None] - centres).square().sum(2)
+
+
+def expanded(points: Tensor, centres: Tensor) -> Tensor:
+    shape = len(points), len(centres), points.shape[1]
+    return (points[:, None].expand(shape) != centres.expand(shape)).float().mean(2)
+
+
+def by_product(points: Tensor, centres: Tensor) -> Tensor:
+    return points.square().sum(1, keepdim=True) - 2 * points @ centres.T + centres.square().sum(1)
+
+
+def kept(points: Tensor, centres: Tensor) -> Tensor:
+    return (points[:, None] - centres).exp()
+
+
+@pytest.mark.parametrize("distances", [squared, expanded, by_product, kept])
+def test_a_large_tensor_of_small_ones_that_is_reduced_at_once_is_told(
+    distances: Callable[[Tensor, Tensor], Tensor],
+) -> None:
+    points, centres = torch.randn(1000, 16), torch.randn(200, 16, requires_grad=True)
+    seen = found(lambda: distances(points, centres).exp().matmul(torch.ones(distances(points[:9], centres).shape[-1])))
+    if distances in (squared, expanded):
+        assert seen["broadcast"] is not None
+        assert seen["broadcast"]["shape"] == [1000, 200, 16]
+        assert seen["broadcast"]["function"] == distances.__name__
+    else:
+        assert seen["broadcast"] is None
+
+
 def test_images_that_are_repeated_before_a_convolution_are_told() -> None:
     layer, image = nn.Conv2d(3, 4, 3), torch.randn(1, 3, 64, 64)
     seen = found(lambda: layer(image.repeat(10, 1, 1, 1)).square().sum().backward())["alike"]

@@ -368,3 +368,25 @@ def test_what_only_makes_a_factor_of_zeros_counts_with_the_product() -> None:
     assert {one.name for one in with_zeros(alone, lambda one: one is first)} == {"zeros", "scatter_", "_to_copy", "mm"}
     both = [one for one in ran if one.step == 0]
     assert {one.name for one in with_zeros(both, lambda one: one is first)} == {"mm"}
+
+
+def test_a_backward_pass_that_computes_what_another_one_has_is_told() -> None:
+    net = Networks().net
+
+    def each(values: Tensor, given: Tensor) -> Tensor:
+        return torch.autograd.grad(values.sum(), given, create_graph=True)[0]
+
+    def step(*, at_once: bool) -> None:
+        given = [torch.randn(8, 1, requires_grad=True) for _ in range(4)]
+        values = net(torch.cat(given, 1))
+        slopes = (
+            torch.autograd.grad(values.sum(), given, create_graph=True)
+            if at_once
+            else (each(values, given[0]), each(values, given[1]))
+        )
+        sum(slope.square().sum() for slope in slopes).backward()  # type: ignore[union-attr]
+
+    told = found(lambda: step(at_once=False))["repeated"]
+    assert told is not None
+    assert (told["calls"], told["function"]) == (2, "step")
+    assert found(lambda: step(at_once=True))["repeated"] is None

@@ -134,6 +134,7 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "unused_results": [{"summary__unused": None}, {"summary__accelerator": "cuda"}],
     "zeros": [{"summary__sparse": None}, {"summary__sparse": {"name": "GCN", "shape": [9, 9], "share": 0.99}}],  # old
     "alike_rows": [{"summary__alike": None}, {"summary__accelerator": "cuda"}],
+    "large_temporary": [{"summary__broadcast": None}, {"summary__accelerator": "cuda"}],
     "unbatched_loop": [
         {"summary__loop": None},
         {"summary__loop": {"optimizer": 0.9, "rounds": 60}},  # an update has its own cause

@@ -6,7 +6,7 @@ from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import PREPARING
 from strobe.diagnose.wasted import FOR_NOTHING, UNUSED, after_used, for_gradients, for_nothing
-from strobe.present.format import duration, percent
+from strobe.present.format import duration, percent, size
 from strobe.records.run import Record
 
 
@@ -78,8 +78,7 @@ def unused_results(record: Record, step: Step) -> Finding | None:
 
 def zeros(record: Record, step: Step) -> Finding | None:
     """A step multiplies by matrices that hold hardly anything but zeros."""
-    share = record.number("sparse", "share") or 0.0
-    shape = " x ".join(f"{side:,}" for side in record.items("sparse", "shape") if isinstance(side, int))
+    share, shape = record.number("sparse", "share") or 0.0, _shape(record, "sparse")
     return _found(
         record,
         step,
@@ -104,6 +103,21 @@ def alike_rows(record: Record, step: Step) -> Finding | None:
         "equal an earlier one.{place}",
         advice="Compute each different row once, then repeat the result: a layer before expand(), repeat() or "
         "x[index], not after it. Where the same rows come in any order, use torch.unique(..., return_inverse=True).",
+    )
+
+
+def large_temporary(record: Record, step: Step) -> Finding | None:
+    """A step makes a large tensor of far smaller ones, only to reduce it again, such as all differences of pairs."""
+    held, shape = size(record.number("broadcast", "bytes") or 0.0), _shape(record, "broadcast")
+    return _found(
+        record,
+        step,
+        "large_temporary",
+        title="{share} of each step makes and reduces " + f"a tensor of {held}",
+        evidence=f"It takes {{seconds}} of each {{step}} step: {shape} numbers, broadcast from far "
+        "smaller tensors, and summed or compared at once.{place}",
+        advice="Distances and sums of products need no such tensor: torch.cdist(), |x|² - 2xy + |y|² with a matrix "
+        "product, or torch.einsum(). Of what else is computed so, torch.compile makes one loop.",
     )
 
 
@@ -136,6 +150,11 @@ def _found(record: Record, step: Step, cause: str, *, title: str, evidence: str,
     }
     most = without(step, compute=computing, wait=waiting)
     return Finding(cause, title.format(**said), evidence.format(**said), advice, (), up_to(most))
+
+
+def _shape(record: Record, kind: str) -> str:
+    """Such as ``4,096 x 256``."""
+    return " x ".join(f"{side:,}" for side in record.items(kind, "shape") if isinstance(side, int))
 
 
 def _place(record: Record, kind: str) -> str:
