@@ -35,7 +35,7 @@ PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
 PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 _REPLACING = {"copy_", "fill_", "zero_"}
 _COPYING = {"_to_copy", "clone", "copy_"}
-_SOFTMAX = {"_softmax", "_log_softmax"}
+SOFTMAX = {"_softmax", "_log_softmax"}
 _LEFT = {"mm": 0, "addmm": 1}  # the operand each of whose rows makes a row of the product
 _VALUES = int | float | str | None | torch.dtype | torch.device | torch.layout | torch.memory_format
 
@@ -357,7 +357,7 @@ def _normalises_rows(call: Call) -> bool:
     values = call.read[0]
     if call.name == "native_layer_norm":
         return call.made[1].numel() * values.shape[-1] == values.numel()
-    return call.name in _SOFTMAX and call.given[1] in (-1, values.ndim - 1)
+    return call.name in SOFTMAX and call.given[1] in (-1, values.ndim - 1)
 
 
 def _is_of_torch(frame: FrameType | None) -> bool:

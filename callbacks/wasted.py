@@ -9,7 +9,7 @@ import torch
 
 from .batchable import rounds as batchable
 from .columns import PHASES
-from .dataflow import PICKING, PRODUCTS, STEPS, Dataflow, Operation
+from .dataflow import PICKING, PRODUCTS, SOFTMAX, STEPS, Dataflow, Operation
 from .lines import Line
 
 KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast")
@@ -19,6 +19,7 @@ SHARED = 32_768  # numbers, from which on torch divides an operation among its t
 ELSEWHERE = ("data_wait", "optimizer", "callbacks")  # phases whose loops are others' causes
 HUGE = 2_000_000  # numbers: more than caches hold
 FAR_FEWER = 8  # times
+BY_PARTS = PRODUCTS | PICKING | SOFTMAX | {"convolution", "native_layer_norm"}  # whose part costs a part; not sort
 QUICKEST = 0.1  # of a step's operations: what these take, one takes however few numbers it has
 LEAST = 0.01  # of a phase: smaller shares are left out
 NEARLY = 0.9  # of what a function computes: it counts as computing nothing else
@@ -59,15 +60,21 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
 
     def unused(one: Operation) -> float:
         computed = one.forward if one.backward else one
-        return 0.0 if computed is None or not _computes(computed) or is_sparse(one) else 1 - needed[computed]
+        if computed is None or not _computes(computed) or is_sparse(one):
+            return 0.0
+        return 1 - needed[computed] if computed.pointwise or computed.name in BY_PARTS else float(not needed[computed])
 
-    sparse, broadcast = with_zeros(last, is_sparse), _broadcast(last)
-    together, saved = batchable([one for one in last if one.phase not in ELSEWHERE]), _saved(last)
+    sparse, broadcast, saved = with_zeros(last, is_sparse), _broadcast(last), _saved(last)
+    together = {  # where what is computed again is mended
+        one: rounds
+        for one, rounds in batchable(last).items()
+        if one.phase not in ELSEWHERE and not again(one) and (one.forward or one) not in constant
+    }
     found = {
         "constant": _told(flow, last, lambda one: float(one in constant)),
         "repeated": _told(flow, last, lambda one: float(again(one) is not None), lambda one: _apart(one, again(one))),
         "unused": _told(flow, first, unused),
-        "unused_backward": _told(flow, first, lambda one: one.backward * (1 - needed[one])),
+        "unused_backward": _told(flow, first, lambda one: float(one.backward and not needed[one])),
         "sparse": _told(flow, last, lambda one: float(one in sparse)),
         "alike": _told(flow, last, lambda one: 0.0 if one in sparse else _alike(one.forward or one)),
         "broadcast": _told(flow, last, lambda one: float((one.forward or one) in broadcast)),

@@ -390,3 +390,11 @@ def test_a_backward_pass_that_computes_what_another_one_has_is_told() -> None:
     assert told is not None
     assert (told["calls"], told["function"]) == (2, "step")
     assert found(lambda: step(at_once=True))["repeated"] is None
+
+
+@pytest.mark.parametrize(
+    ("find", "told"), [(lambda rows: rows.sort().values[50], False), (lambda rows: rows.exp()[50], True)]
+)
+def test_a_part_of_what_only_comes_as_a_whole_is_no_waste(find: Callable[[Tensor], Tensor], told: bool) -> None:
+    seen = found(lambda: find(torch.randn(1000)).item())["unused"]
+    assert (seen is not None) == told
