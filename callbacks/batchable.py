@@ -1,30 +1,33 @@
 """Operations of a step that could be one: those of a loop whose rounds need nothing of each other."""
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from .dataflow import Operation
 
-ROUNDS = 4  # at least
+ROUNDS, ROUNDS_OF_SHAPES = 4, 8  # at least; where shapes differ, which fewer layers' do that are not alike
 
 
 def rounds(operations: Sequence[Operation]) -> dict[Operation, int]:
-    """With how many of a step's operations each could be one, for those of ``ROUNDS`` and more.
+    """With how many of a step's operations each could be one, for those of a loop of enough rounds.
 
     These are the same operation, called from the same lines, and none needs what another computes. Each of a backward
     pass is as the one whose gradients it computes.
     """
-    found = _groups(operations)
-    sizes = Counter(found.values())
-    many = {one: size for one, group in found.items() if (size := sizes[group]) >= ROUNDS}
+    many = dict[Operation, int]()
+    for group in _groups(operations):
+        alike = len({(one.reads, *one.shape) for one in group}) == 1
+        if len(group) >= (ROUNDS if alike else ROUNDS_OF_SHAPES):
+            many |= dict.fromkeys(group, len(group))
     return many | {one: many[one.forward] for one in operations if one.forward in many}
 
 
-def _groups(operations: Sequence[Operation]) -> dict[Operation, tuple[object, int]]:
-    """Of those outside of a backward pass: what and where they are, and how many of these each needs in turn."""
+def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
+    """The same operations, of the same lines, that need equally many of these, one after another."""
     places = {one: place for place, one in enumerate(operations)}
     needed, told = list[int](), [0]  # sets of places, as bits; told: of what Python may have read by then
-    alike, found = defaultdict[object, int](int), dict[Operation, tuple[object, int]]()
+    depth, alike = dict[Operation, int](), defaultdict[object, int](int)
+    found = defaultdict[object, list[Operation]](list)
     for place, one in enumerate(operations):
         needs = told[one.since]
         for other in one.after & places.keys():
@@ -35,6 +38,7 @@ def _groups(operations: Sequence[Operation]) -> dict[Operation, tuple[object, in
         if not one.backward and not one.of_torch:
             what = one.name, one.lines
             latest = (needs & alike[what]).bit_length() - 1
-            found[one] = what, 1 + found[operations[latest]][1] if latest >= 0 else 0
+            depth[one] = 1 + depth[operations[latest]] if latest >= 0 else 0
+            found[what, depth[one]].append(one)
             alike[what] |= 1 << place
-    return found
+    return found.values()

@@ -322,8 +322,10 @@ def test_of_a_common_training_only_its_loop_over_weights_is_told(network: str) -
                 mine.lerp_(theirs, 0.1)
 
     told = found(step)
-    assert kinds(told) == {"loop"}
-    assert told["loop"]["line"] == step.__code__.co_firstlineno + 12  # type: ignore[index]
+    if network == "transformer":  # which has weights enough
+        assert told["loop"] is not None
+        assert told["loop"]["line"] == step.__code__.co_firstlineno + 12
+    assert kinds(told) == ({"loop"} if network == "transformer" else set())
 
 
 # --- products with zeros
