@@ -47,7 +47,7 @@ class Operation:
     Attributes:
         name: As in ``aten::mm``, without the name space.
         step: 0 for the first one that is followed.
-        seconds: It took, with calling it.
+        seconds: It took, with calling it, and with making views of its operands.
         caller: The lines of the user's own code that called it, or its backward pass, the outermost first.
         lines: These, or in a backward pass those of ``forward``.
         signature: Equal for the same operation on the same values.
@@ -153,7 +153,7 @@ class Dataflow(TorchDispatchMode):
         self.spent: list[Mapping[str, float]] = []
         self.updated = True
         self._phase, self._thread = phase, 0
-        self._looked = 0.0  # when it last did
+        self._looked, self._calling = 0.0, 0.0  # when it last did; seconds since the last operation, with views
         self._before = 0  # operations of earlier steps
         self._over = True  # whether operations are passed on without a look
         self._looking = defaultdict[str, float](float)  # seconds in the phases of this step
@@ -209,16 +209,16 @@ class Dataflow(TorchDispatchMode):
         if not self._over:
             try:
                 ended, phase, learns = time.perf_counter(), self._phase(), torch.is_grad_enabled()
-                seconds = ended - max(self._looked, began - CALLING)
+                self._calling += ended - max(self._looked, began - CALLING)
                 with torch.no_grad():
-                    self._add(call_of(func, args, kwargs or {}, result), phase, seconds, learns=learns)
+                    self._add(call_of(func, args, kwargs or {}, result), phase, learns=learns)
                 self._looked = time.perf_counter()
                 self._looking[phase] += self._looked - ended
             except Exception as error:
                 self.failure, self._over = error, True
         return result
 
-    def _add(self, call: Call, phase: str, seconds: float, *, learns: bool) -> None:
+    def _add(self, call: Call, phase: str, *, learns: bool) -> None:
         frame = sys._getframe(2)
         if call.views:
             writer = self._of(call.read[0]).writer if call.read else None
@@ -245,7 +245,7 @@ class Dataflow(TorchDispatchMode):
             call.name,
             len(self.spent),
             phase,
-            seconds,
+            self._calling,
             caller,
             caller if forward is None else forward.lines,
             self._signature(call),
@@ -267,6 +267,7 @@ class Dataflow(TorchDispatchMode):
             writes=bool(call.made),
             ends=call.escapes,
         )
+        self._calling = 0.0
         self.operations.append(operation)
         for place, one in enumerate(call.made):
             memory = self._of(one)

@@ -15,6 +15,7 @@ from .lines import Line
 KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast")
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
 ALIKE = 0.8  # of a factor's rows equal an earlier one: each is computed five times
+EACH = 5e-9  # seconds that a number takes, but in products: the rest is fixed
 SHARED = 32_768  # numbers, from which on torch divides an operation among its threads
 ELSEWHERE = ("data_wait", "optimizer", "callbacks")  # phases whose loops are others' causes
 HUGE = 2_000_000  # numbers: more than caches hold
@@ -158,7 +159,8 @@ def _saved(operations: Sequence[Operation]) -> Callable[[Operation, int], float]
     least = ordered[int(QUICKEST * len(ordered))] if ordered else 0.0
 
     def saved(one: Operation, rounds: int) -> float:
-        fixed = least / max(one.seconds, least)
+        computing = one.seconds if one.name in PRODUCTS | {"convolution"} else one.numbers * EACH
+        fixed = max(least, one.seconds - computing) / max(one.seconds, least)
         threads = torch.get_num_threads() if one.numbers < SHARED else 1
         return fixed * (1 - 1 / rounds) + (1 - fixed) * (1 - 1 / threads)
 
