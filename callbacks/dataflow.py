@@ -27,6 +27,7 @@ from .lines import Line, own_lines
 
 STEPS = 2  # that are followed: the second one shows what becomes of the first one's results, and what is the same
 CALLING = 5e-5  # seconds before an operation, at most, that count as calling it
+FEW = 16  # numbers: Python may make such a tensor anew each time, and their values tell whether it is the same
 MOST = 30_000  # operations, after which no more are followed
 
 _TORCH = torch.__file__.removesuffix("__init__.py")
@@ -301,19 +302,27 @@ class Dataflow(TorchDispatchMode):
         parts = [call.func, len(self.operations) if is_random(call.func) else None]
         for one in call.given:
             if is_followed(one):
-                parts.append((self._value(one), one.storage_offset(), one.shape, one.stride(), one.dtype))
+                changed = any(one is each for each in call.changed)
+                value = self._value(one, known=changed)
+                parts.append((value, one.storage_offset(), one.shape, one.stride(), one.dtype))
             elif isinstance(one, Tensor):
                 parts.append(len(self.operations))  # which is never the same
             else:
                 parts.append((type(one), one) if isinstance(one, _VALUES) else id(one))
         return hash(tuple(parts))
 
-    def _value(self, tensor: Tensor) -> Any:
-        """What tells whether it holds the same as before; a weight is taken for another one in each step."""
+    def _value(self, tensor: Tensor, *, known: bool) -> Any:
+        """What tells whether it holds the same as before; a weight is taken for another one in each step.
+
+        Args:
+            known: Whether it is only equal to itself, however few numbers it holds, as what is changed.
+        """
         memory = self._of(tensor)
         if memory.writer is not None:
             return memory.writer.signature, memory.place
-        return number_of(tensor), len(self.spent) if tensor.requires_grad else digest(tensor)
+        if tensor.requires_grad:
+            return number_of(tensor), len(self.spent)
+        return number_of(tensor) if known or tensor.numel() > FEW else None, digest(tensor)
 
     def _sources(self, call: Call) -> list[Source]:
         sources = []

@@ -214,4 +214,4 @@ def test_tensors_of_other_kinds_are_passed_on(made: Callable[[], Any]) -> None:
         output(net).square().mean().backward()
         optimizer.step()
 
-    assert not kinds(found(step)) - {"unused_backward"}
+    assert not kinds(found(step)) - {"unused_backward", "constant"}  # the places in a nested tensor do not change

@@ -297,7 +297,11 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     for cause, subject, name, at, seconds in parts_seen(record, COMPUTING, locked=bool(waiting)):
         yield Part(cause, subject, name, here := min(seconds, left[at], computing))
         left[at], computing = left[at] - here, computing - here
-    fixed = min(max(0.0, fixed_cost(record, step) - update - sum(stalled.values()) - garbage), computing)
+    fixed = max(  # but what does not change has a cause of its own
+        0.0,
+        min(fixed_cost(record, step) - update - sum(stalled.values()) - garbage, computing)
+        - for_nothing(record, "constant", *COMPUTING),
+    )
     yield Part("small_batch", "", "fixed cost of each step", fixed)
     alone = {name: min(seconds, left.get(name, phase(name))) for name, seconds in lonely(record).items()}
     yield from _of_computing(record, step, computing - fixed, fixed, alone)

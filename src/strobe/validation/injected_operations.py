@@ -91,6 +91,16 @@ class ContextClassifier(SmallClassifier):
     kind = ContextNetwork
 
 
+class CodebookClassifier(SmallClassifier):
+    """One that finds the nearest of 64 codes for each of its patches, by all differences."""
+
+    def training_step(self, batch: Any, *given: Any) -> Any:
+        patches = functional.avg_pool2d(batch[0].float(), 4).permute(0, 2, 3, 1).reshape(-1, 3).repeat(1, 8)
+        codes = torch.linspace(0, 1, 32 * 24).view(32, 24)
+        self.nearest = (patches[:, None] - codes).pow(2).sum(2).argmin(1)
+        return super().training_step(batch, *given)
+
+
 class ImageByImageClassifier(SmallClassifier):
     """One that augments its batch image by image."""
 
