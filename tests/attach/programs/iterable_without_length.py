@@ -1,4 +1,4 @@
-# Bottleneck: batches are augmented by the module, in a Python loop of about 10 ms. Cause: transfer.
+# Bottleneck: batches are augmented by the module, in a Python loop of about 10 ms. Cause: transfer or unbatched_loop.
 
 import torch
 from lightning.pytorch import Trainer
