@@ -3,16 +3,16 @@
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from .dataflow import Operation
+from .calls import Operation
 
-ROUNDS, ROUNDS_OF_SHAPES = 4, 8  # at least; where shapes differ, which fewer layers' do that are not alike
+ROUNDS, ROUNDS_OF_SHAPES = 4, 8  # at least; more where shapes differ, as a few layers' do
 
 
-def rounds(operations: Sequence[Operation]) -> dict[Operation, int]:
-    """With how many of a step's operations each could be one, for those of a loop of enough rounds.
+def together(operations: Sequence[Operation]) -> dict[Operation, int]:
+    """Of a step's operations in loops: how many could be computed at once, with each of them.
 
-    These are the same operation, called from the same lines, and none needs what another computes. Each of a backward
-    pass is as the one whose gradients it computes.
+    They are the same operation, called by the same instruction, and none needs what another computes. Gradients go with
+    the operations that they are of. Parts of a batch that have a backward pass each are left out: that saves memory.
     """
     many = dict[Operation, int]()
     for group in _groups(operations):
@@ -23,22 +23,28 @@ def rounds(operations: Sequence[Operation]) -> dict[Operation, int]:
 
 
 def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
-    """The same operations, of the same lines, that need equally many of these, one after another."""
+    """The same operations that need equally many of these, one after another."""
     places = {one: place for place, one in enumerate(operations)}
-    needed, told = list[int](), [0]  # sets of places, as bits; told: of what Python may have read by then
-    depth, alike = dict[Operation, int](), defaultdict[object, int](int)
-    found = defaultdict[object, list[Operation]](list)
+    needs_of, told = list[int](), [0]  # sets of places, as bits; told: what Python may know by then
+    steering, found = 0, defaultdict[object, list[list[Operation]]](list)  # by how many they need in turn
+    members, passes = defaultdict[object, list[int]](list), {-1}  # these, as sets of places; backward passes so far
     for place, one in enumerate(operations):
-        needs = told[one.since]
+        needs = told[one.since] | steering
         for other in one.after & places.keys():
-            needs |= needed[places[other]] | 1 << places[other]
-        needed.append(needs)
-        read = one.ends or one.unseen or not one.writes
-        told.append(told[-1] | needs | 1 << place if read else told[-1])
-        if not one.backward and not one.of_torch:
-            what = one.name, one.lines
-            latest = (needs & alike[what]).bit_length() - 1
-            depth[one] = 1 + depth[operations[latest]] if latest >= 0 else 0
-            found[what, depth[one]].append(one)
-            alike[what] |= 1 << place
-    return found.values()
+            needs |= needs_of[places[other]] | 1 << places[other]
+        needs_of.append(needs)
+        known = one.ends or one.unseen or not one.writes
+        told.append(told[-1] | needs | 1 << place if known else told[-1])
+        steering |= needs | 1 << place if one.steers else 0
+        passes |= {one.graph_task}
+        if one.backward or one.of_torch or not one.lines:
+            continue
+        key = one.name, one.lines, one.site, len(passes)
+        sets, groups = members[key], found[key]
+        deep = next((depth for depth in range(len(sets), 0, -1) if needs & sets[depth - 1]), 0)
+        if deep == len(sets):
+            sets.append(0)
+            groups.append([])
+        sets[deep] |= 1 << place
+        groups[deep].append(one)
+    return [group for groups in found.values() for group in groups]

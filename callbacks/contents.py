@@ -8,7 +8,6 @@ from torch import Tensor
 
 LARGE, LOOKED_AT = 100_000, 100_000  # numbers of a factor that is looked at, and about as many of a larger one
 COMPARED = 1_000_000  # numbers of rows, at most
-FACTOR = 0x9E3779B97F4A7C15 >> 16  # of multiplicative hashing
 
 
 def followed(values: Iterable[Any]) -> list[Tensor]:
@@ -42,21 +41,23 @@ def room_of(tensor: Tensor) -> int:
 
 
 def part_of_memory(tensor: Tensor) -> range:
-    """From its first number to its last."""
-    size, begin = tensor.numel(), tensor.storage_offset()
-    if size and not tensor.is_contiguous():
-        size = 1 + sum((side - 1) * stride for side, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    return range(begin, begin + size)
+    """From its first byte to its last."""
+    count, each = tensor.numel(), tensor.element_size()
+    if count and not tensor.is_contiguous():
+        count = 1 + sum((side - 1) * stride for side, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    begin = tensor.storage_offset() * each
+    return range(begin, begin + count * each)
 
 
 def alike_of(tensor: Tensor) -> float:
     """Of its rows, or samples, the share that equal an earlier one; rows of zeros count as different."""
     if tensor.numel() < LARGE or not tensor.is_floating_point():
         return 0.0
-    rows = tensor.detach().reshape(len(tensor), -1)
-    rows = rows[:: len(rows) // max(1, COMPARED // rows.shape[1]) | 1].float()
-    weights = (torch.arange(1, rows.shape[1] + 1) * FACTOR) >> 16
-    sums = (rows.contiguous().view(torch.int32) * weights).sum(1)  # of their bits: only equal rows have equal ones
+    every = len(tensor) // max(1, COMPARED // tensor[0].numel()) | 1
+    rows = tensor.detach()[::every].float().flatten(1).contiguous()
+    random = torch.Generator().manual_seed(0)  # none of the training's own
+    weights = torch.randint(2**62, rows.shape[1:], generator=random, device="cpu")
+    sums = (rows.view(torch.int32) * weights).sum(1)  # of their bits: those of unequal rows hardly ever agree
     sums = sums[sums != 0]
     return (len(sums) - len(torch.unique(sums))) / len(rows)
 

@@ -9,21 +9,22 @@ import os
 import sys
 import time
 import weakref
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import get_ident
-from types import FrameType
-from typing import Any, Literal, NamedTuple
+from types import CodeType, FrameType
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from .calls import Call, call_of, is_random
+from .calls import Call, Operation, Source, call_of, is_random
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
-from .lines import Line, own_lines
+from .lines import Line, is_own, own_lines
 
 STEPS = 2  # that are followed: the second one shows what becomes of the first one's results, and what is the same
 CALLING = 5e-5  # seconds before an operation, at most, that count as calling it
@@ -41,87 +42,6 @@ _LEFT = {"mm": 0, "addmm": 1}  # the operand each of whose rows makes a row of t
 _VALUES = int | float | str | None | torch.dtype | torch.device | torch.layout | torch.memory_format
 
 
-@dataclass(slots=True, eq=False)
-class Operation:
-    """One that has run.
-
-    Attributes:
-        name: As in ``aten::mm``, without the name space.
-        step: 0 for the first one that is followed.
-        seconds: It took, with calling it, and with making views of its operands.
-        caller: The lines of the user's own code that called it, or its backward pass, the outermost first.
-        lines: These, or in a backward pass those of ``forward``.
-        signature: Equal for the same operation on the same values.
-        forward: The operation whose gradients it computes, where that is known.
-        graph_task: The backward pass that it is part of; -1 outside of one.
-        of_torch: Whether a loop of torch's own calls it: over weights, or over time steps.
-        unseen: Whether Python may read its results unseen, as NumPy does where they have no gradient.
-        reads: How many numbers the largest of its operands holds.
-        makes: How many the largest of its results holds, which is of this ``shape``, and takes so many ``bytes``.
-        pointwise: Whether each number of its result needs one of each operand.
-        zeros: The share of them in the large factor of a product that has most, which is of this shape (``factor``).
-        alike: Of the rows that a large product or convolution computes with, the share that equal an earlier one.
-        sources: What computed its operands.
-        after: What has written the parts of memory that it reads.
-        since: How many operations its step had before Python can have made a part of what it reads: memory that no
-            operation wrote, or a number that differs from call to call.
-        writes: Whether it has results, or changes its operands.
-        ends: Whether something beside operations reads its results.
-        lasts: Whether its results outlive the steps that are followed.
-    """
-
-    name: str
-    step: int
-    phase: str
-    seconds: float
-    caller: tuple[Line, ...]
-    lines: tuple[Line, ...]
-    signature: int
-    forward: "Operation | None"
-    graph_task: int
-    of_torch: bool
-    unseen: bool
-    reads: int
-    makes: int
-    shape: list[int]
-    bytes: int
-    pointwise: bool
-    zeros: float
-    factor: list[int]
-    alike: float
-    sources: list["Source"]
-    after: set["Operation"]
-    since: int
-    writes: bool
-    ends: bool = False
-    lasts: bool = False
-
-    @property
-    def backward(self) -> bool:
-        """Whether it is part of a backward pass."""
-        return self.graph_task != -1
-
-    @property
-    def numbers(self) -> int:
-        """How many it goes through."""
-        return max(self.reads, self.makes)
-
-
-class Source(NamedTuple):
-    """What computed an operand, and how much of that an operation reads.
-
-    Attributes:
-        share: Of its results.
-        rows: Whether these are whole rows, of the last dimension.
-        part: What a part of the reading operation's results needs: the same ``numbers``, the same ``rows``, or all.
-    """
-
-    operation: Operation
-    share: float
-    rows: bool
-    part: Literal["numbers", "rows", "all"]
-
-
 @dataclass(slots=True)
 class _Memory:
     """What tensors share. As long as it is referred to, no other one has its number."""
@@ -129,9 +49,30 @@ class _Memory:
     reference: StorageWeakRef
     since: int  # how many operations there were when it was first seen
     writer: Operation | None = None  # the latest one that was seen
-    written: list[tuple[range, Operation]] = field(default_factory=list)  # parts, since all of it was
+    # Bytes and what wrote them, in their order: no two overlap.
+    parts: list[range] = field(default_factory=list)
+    writers: list[Operation] = field(default_factory=list)
+    digests: dict[tuple[object, ...], int] = field(default_factory=dict)  # of parts that no operation wrote
     place: int = 0  # among its results
     width: int = 0  # of a row
+
+    def overlapping(self, part: range) -> slice:
+        """Which of its parts have bytes of this one."""
+        first = bisect_right(self.parts, part.start, key=lambda one: one.stop)
+        return slice(first, bisect_left(self.parts, part.stop, lo=first, key=lambda one: one.start))
+
+    def write(self, part: range, operation: Operation) -> None:
+        """Have a part written, by an operation that has read what it changes of it."""
+        places, written = self.overlapping(part), [(part, operation)]
+        if before := list(zip(self.parts[places], self.writers[places], strict=True)):
+            (first, its_writer), (last, last_writer) = before[0], before[-1]
+            written = [
+                (range(first.start, part.start), its_writer),
+                *written,
+                (range(part.stop, last.stop), last_writer),
+            ]
+        written = [(one, writer) for one, writer in written if one]
+        self.parts[places], self.writers[places] = [one for one, _ in written], [writer for _, writer in written]
 
 
 class Dataflow(TorchDispatchMode):
@@ -237,11 +178,19 @@ class Dataflow(TorchDispatchMode):
         zeros, factor = max(((zeros_of(one), list(one.shape)) for one in large), default=(0.0, []))
         made = ((one.numel(), list(one.shape), one.nbytes) for one in call.made)
         makes, shape, size = max(made, default=(0, list[int](), 0))
-        writers = [(self._of(one).since, self._writers(one)) for one in call.read]
-        seen = [since - self._before for since, some in writers if not some]
+        signature, sources = self._signature(call), self._sources(call)
+        found = [(self._of(one), part_of_memory(one)) for one in call.read]
+        writers = [(memory.since, memory.writers[memory.overlapping(part)]) for memory, part in found]
+        seen = [since for since, some in writers if not some]
         given = [one for one in call.given if isinstance(one, float)]
-        if self._given.setdefault((call.name, caller), given) != given:
-            seen.append(len(self.operations) - self._before)
+        unfollowed = sum(isinstance(one, Tensor) for one in call.given) > len(call.read)
+        if unfollowed or self._given.setdefault((call.name, caller), given) != given:
+            seen.append(len(self.operations))
+        pointwise = call.name in _COPYING or torch.Tag.pointwise in call.func.tags
+        of_words = call.name == "embedding" or (
+            (pointwise or call.name == "native_layer_norm") and any(one.operation.of_words for one in sources)
+        )
+        numbers = [min(one.numel(), room_of(one)) for one in call.read]
         operation = Operation(
             call.name,
             len(self.spent),
@@ -249,22 +198,26 @@ class Dataflow(TorchDispatchMode):
             self._calling,
             caller,
             caller if forward is None else forward.lines,
-            self._signature(call),
+            signature,
             forward,
             call.graph_task,
             of_torch=_is_of_torch(frame),
             unseen=not call.backward and not (grows and all(one.is_floating_point() for one in call.made)),
-            reads=max((min(one.numel(), room_of(one)) for one in call.read), default=0),
+            site=_site(frame),
+            reads=max(numbers, default=0),
             makes=makes,
             shape=shape,
             bytes=size,
-            pointwise=call.name in _COPYING or torch.Tag.pointwise in call.func.tags,
+            full=sum(count >= makes for count in numbers),
+            pointwise=pointwise,
             zeros=zeros,
             factor=factor,
             alike=self._alike(call),
-            sources=self._sources(call),
+            sources=sources,
             after={one for _, some in writers for one in some},
-            since=max([0, *seen]),
+            of_words=of_words,
+            steers=call.name == "_local_scalar_dense" and not call.read[0].is_floating_point(),
+            since=max([0, *(since - self._before for since in seen)]),
             writes=bool(call.made),
             ends=call.escapes,
         )
@@ -273,9 +226,7 @@ class Dataflow(TorchDispatchMode):
         for place, one in enumerate(call.made):
             memory = self._of(one)
             memory.writer, memory.place, memory.width = operation, place, one.shape[-1] if one.ndim else 1
-            part = part_of_memory(one)
-            kept = memory.written if len(part) < room_of(one) else []
-            memory.written = [*kept, (part, operation)]
+            memory.write(part_of_memory(one), operation)
         if grows:
             self._numbers[torch._C._autograd._get_sequence_nr() - 1] = operation
 
@@ -292,11 +243,7 @@ class Dataflow(TorchDispatchMode):
         if call.backward or place is None or place >= len(call.read):
             return 0.0
         writer = self._of(call.read[place]).writer
-        return 0.0 if writer is not None and writer.name == "embedding" else alike_of(call.read[place])
-
-    def _writers(self, tensor: Tensor) -> list[Operation]:
-        part, written = part_of_memory(tensor), self._of(tensor).written
-        return [one for place, one in written if part.start < place.stop and place.start < part.stop]
+        return 0.0 if writer is not None and writer.of_words else alike_of(call.read[place])
 
     def _signature(self, call: Call) -> int:
         parts = [call.func, len(self.operations) if is_random(call.func) else None]
@@ -322,7 +269,10 @@ class Dataflow(TorchDispatchMode):
             return memory.writer.signature, memory.place
         if tensor.requires_grad:
             return number_of(tensor), len(self.spent)
-        return number_of(tensor) if known or tensor.numel() > FEW else None, digest(tensor)
+        held, part = digest(tensor), (tensor.storage_offset(), tensor.shape, tensor.stride())
+        if memory.digests.setdefault(part, held) != held:  # by NumPy, say
+            memory.digests[part], memory.since = held, len(self.operations)
+        return number_of(tensor) if known or tensor.numel() > FEW else None, held
 
     def _sources(self, call: Call) -> list[Source]:
         sources = []
@@ -337,7 +287,7 @@ class Dataflow(TorchDispatchMode):
                 continue
             part = _part(call, place) if share == 1 or not kept else "all"
             rows = bool(one.ndim) and one.shape[-1] == memory.width
-            if call.name in PICKING and not place and call.made:
+            if whole and call.name in PICKING and not place and call.made:
                 share = min(share, call.made[0].numel() / whole)
                 rows = rows and call.made[0].shape[-1:] == one.shape[-1:] and call.name != "gather"
             elif call.name == "nll_loss_forward" and not place:
@@ -368,6 +318,17 @@ def _normalises_rows(call: Call) -> bool:
     if call.name == "native_layer_norm":
         return call.made[1].numel() * values.shape[-1] == values.numel()
     return call.name in SOFTMAX and call.given[1] in (-1, values.ndim - 1)
+
+
+def _site(frame: FrameType | None) -> int:
+    """Which instructions call an operation, from the innermost line of the user's own code on."""
+    called = list[tuple[CodeType, int]]()
+    while frame is not None:
+        called.append((frame.f_code, frame.f_lasti))
+        if is_own(frame.f_code.co_filename):
+            break
+        frame = frame.f_back
+    return hash(tuple(called))
 
 
 def _is_of_torch(frame: FrameType | None) -> bool:

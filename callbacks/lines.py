@@ -242,7 +242,7 @@ def own_line(frame: FrameType | None) -> tuple[Line | None, str]:
     within: list[FrameType] = []
     while frame is not None and not frame.f_code.co_filename.endswith(_OUTSIDE):
         file = frame.f_code.co_filename
-        if _is_own(file):
+        if is_own(file):
             return (file, frame.f_lineno, _function(frame)), _called(within) if within else _called_in_c(frame)
         if not file.startswith(_NOT_OWN[-1]):
             within.append(frame)
@@ -256,14 +256,15 @@ def own_lines(frame: FrameType | None) -> tuple[Line, ...] | None:
     while frame is not None and not (file := frame.f_code.co_filename).endswith(_OUTSIDE):
         if any(part in file for part in _COMPILED):
             return None
-        if _is_own(file):
+        if is_own(file):
             found.append((file, frame.f_lineno, _function(frame)))
         frame = frame.f_back
     return tuple(reversed(found))
 
 
 @lru_cache(maxsize=4096)
-def _is_own(file: str) -> bool:
+def is_own(file: str) -> bool:
+    """Whether a file is of the user's own code, and of no library."""
     return not file.startswith(_NOT_OWN) and not any(part in file for part in _INSTALLED)
 
 

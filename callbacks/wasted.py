@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from .batchable import rounds as batchable
+from .batchable import together
+from .calls import Operation
 from .columns import PHASES
-from .dataflow import PICKING, PRODUCTS, SOFTMAX, STEPS, Dataflow, Operation
+from .dataflow import PICKING, PRODUCTS, SOFTMAX, STEPS, Dataflow
 from .lines import Line
 
 KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast")
@@ -66,10 +67,13 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         return 1 - needed[computed] if computed.pointwise or computed.name in BY_PARTS else float(not needed[computed])
 
     sparse, broadcast, saved = with_zeros(last, is_sparse), _broadcast(last), _saved(last)
-    together = {  # where what is computed again is mended
+    looped = {  # where what is computed again is mended
         one: rounds
-        for one, rounds in batchable(last).items()
-        if one.phase not in ELSEWHERE and not again(one) and (one.forward or one) not in constant
+        for one, rounds in together(last).items()
+        if one.phase not in ELSEWHERE
+        and _computes(one, backward=True)
+        and not again(one)
+        and (one.forward or one) not in constant
     }
     found = {
         "constant": _told(flow, last, lambda one: float(one in constant)),
@@ -79,7 +83,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         "sparse": _told(flow, last, lambda one: float(one in sparse)),
         "alike": _told(flow, last, lambda one: 0.0 if one in sparse else _alike(one.forward or one)),
         "broadcast": _told(flow, last, lambda one: float((one.forward or one) in broadcast)),
-        "loop": _told(flow, last, lambda one: saved(one, together[one]) if one in together else 0.0),
+        "loop": _told(flow, last, lambda one: saved(one, looped[one]) if one in looped else 0.0),
     }
     if told := found["constant"]:
         told["functions"] = _nothing_but(constant, last)
@@ -92,12 +96,12 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         longest = max(filter(is_sparse, last), key=lambda one: one.seconds)
         told |= {"share": longest.zeros, "shape": longest.factor}
     if told := found["alike"]:
-        told["share"] = max(last, key=lambda one: one.seconds * _alike(one)).alike
+        told["share"] = max(last, key=lambda one: 0.0 if one in sparse else one.seconds * _alike(one)).alike
     if told := found["broadcast"]:
         largest = max(broadcast, key=lambda one: one.bytes)
         told |= {"shape": largest.shape, "bytes": largest.bytes}
     if told := found["loop"]:
-        told["rounds"] = together[max(together, key=lambda one: one.seconds * saved(one, together[one]))]
+        told["rounds"] = looped[max(looped, key=lambda one: one.seconds * saved(one, looped[one]))]
     return found
 
 
@@ -129,10 +133,10 @@ def needed_of(operations: Sequence[Operation], *, updated: bool = True) -> dict[
     return numbers
 
 
-def _computes(operation: Operation) -> bool:
-    """Whether it does more than to reserve or fill memory, outside of a backward pass."""
+def _computes(operation: Operation, *, backward: bool = False) -> bool:
+    """Whether it does more than to reserve or fill memory; outside of a backward pass, or also in one."""
     filling = operation.name.removeprefix("new_").removesuffix("_like") in _FILLING
-    return operation.writes and not operation.backward and not filling
+    return operation.writes and (backward or not operation.backward) and not filling
 
 
 def _constant(before: Iterable[Operation], now: Iterable[Operation]) -> set[Operation]:
@@ -144,7 +148,7 @@ def _constant(before: Iterable[Operation], now: Iterable[Operation]) -> set[Oper
 def _same(operations: Iterable[Operation]) -> dict[Operation, Operation]:
     """Of a step's operations that compute again what one before did: that one; of a backward pass, another one's."""
     firsts: dict[tuple[int, bool], Operation] = {}
-    computing = [one for one in operations if one.backward or _computes(one)]
+    computing = [one for one in operations if _computes(one, backward=True)]
     found = {one: firsts.setdefault((one.signature, one.backward), one) for one in computing}
     return {
         one: first
@@ -161,7 +165,7 @@ def _saved(operations: Sequence[Operation]) -> Callable[[Operation, int], float]
     def saved(one: Operation, rounds: int) -> float:
         computing = one.seconds if one.name in PRODUCTS | {"convolution"} else one.numbers * EACH
         fixed = max(least, one.seconds - computing) / max(one.seconds, least)
-        threads = torch.get_num_threads() if one.numbers < SHARED else 1
+        threads = torch.get_num_threads() if one.numbers < SHARED <= one.numbers * rounds else 1
         return fixed * (1 - 1 / rounds) + (1 - fixed) * (1 - 1 / threads)
 
     return saved
@@ -188,9 +192,10 @@ def _broadcast(operations: Iterable[Operation]) -> set[Operation]:
     for one in operations:
         before = [chains[source.operation] for source in one.sources if source.operation in chains]
         reduces = FAR_FEWER * one.makes <= one.reads and one.name not in PRODUCTS | PICKING
+        begins, goes_on = FAR_FEWER * one.reads <= one.makes, 0 < one.full <= len(before)
         if before and reduces:
             reduced |= {one}.union(*before)
-        elif one.pointwise and one.makes >= HUGE and (before or FAR_FEWER * one.reads <= one.makes):
+        elif one.pointwise and one.makes >= HUGE and (begins or goes_on):
             chains[one] = {one}.union(*before)
     return reduced
 

@@ -2,10 +2,13 @@
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from strobe.callbacks.batchable import together
+from strobe.callbacks.calls import Operation
 from support.followed import Networks, found
 
 COUNT = 8  # rounds
@@ -76,6 +79,53 @@ def recurrent(networks: Networks, images: Tensor) -> Tensor:
     return state
 
 
+def recurrent_in_a_line(networks: Networks, images: Tensor) -> Tensor:
+    state, own, given = torch.zeros(4), networks.net[0].weight[:4], networks.net[3].weight[:, :4]
+    for image in images:
+        state = torch.tanh(own @ state + given @ image)
+    return state
+
+
+def of_sparse_tensors(networks: Networks, images: Tensor) -> Tensor:
+    seen = torch.eye(4).to_sparse()
+    with torch.no_grad():
+        for _ in range(COUNT):
+            seen = seen * 0.5
+    return networks.net(images @ seen.to_dense())  # type: ignore[no-any-return]
+
+
+def normalised(networks: Networks, images: Tensor) -> Tensor:
+    layer = nn.BatchNorm1d(4)
+    return torch.stack([layer(images) for _ in range(COUNT)])
+
+
+def with_passes_of_their_own(networks: Networks, images: Tensor) -> Tensor:
+    for image in images[1:]:
+        networks.net(image).sum().backward()
+    return networks.net(images[:1])  # type: ignore[no-any-return]
+
+
+def changed_by_numpy(networks: Networks, images: Tensor) -> Tensor:
+    seen = torch.from_numpy(np.zeros(4, np.float32))
+    with torch.no_grad():
+        for _ in range(COUNT):
+            seen.numpy()[:] += networks.net(seen).sum().numpy()
+    return networks.net(images)  # type: ignore[no-any-return]
+
+
+def chosen(networks: Networks, images: Tensor) -> Tensor:
+    place = 0
+    with torch.no_grad():
+        for _ in range(COUNT):
+            place = int(networks.net(images[place]).argmax())
+    return networks.net(images)  # type: ignore[no-any-return]
+
+
+def one_line(networks: Networks, images: Tensor) -> Tensor:
+    a, b, c, d = images.split(2)
+    return networks.net(torch.stack([a * b, b * c, c * d, d * a]))  # type: ignore[no-any-return]
+
+
 def simulated(networks: Networks, images: Tensor) -> Tensor:
     seen, rewards = images[0].numpy(), []
     for _ in range(COUNT):
@@ -109,11 +159,24 @@ def once(networks: Networks, images: Tensor) -> Tensor:
     return networks.net(images)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("loss", [layers, recurrent, simulated, numbers_of_python, in_turn, few_of_other_shapes, once])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(layers, recurrent, of_sparse_tensors, normalised, with_passes_of_their_own),
+        *(changed_by_numpy, chosen, one_line, simulated, numbers_of_python, in_turn, few_of_other_shapes, once),
+    ],
+)
 def test_rounds_that_need_each_other_are_not_told(
     loss: Callable[[Networks, Tensor], Tensor], networks: Networks
 ) -> None:
     assert found(lambda: networks.train(loss(networks, networks.images).sum()))["loop"] is None
+
+
+def test_of_a_recurrent_line_only_what_needs_no_state_is_told(networks: Networks) -> None:
+    ran: list[Operation] = []
+    found(lambda: networks.train(recurrent_in_a_line(networks, networks.images).sum()), ran=ran)
+    looped = [one for one in together([one for one in ran if one.step == 0]) if not one.backward]
+    assert [one.name for one in looped] == ["mv"] * COUNT
 
 
 def test_an_optimizer_that_goes_through_its_weights_is_no_loop_of_computing() -> None:
@@ -139,6 +202,8 @@ def test_an_optimizer_that_goes_through_its_weights_is_no_loop_of_computing() ->
         (lambda: torch.zeros(1000, 500), None),
         (lambda: nn.Embedding(50, 500)(torch.randint(50, (1000,))), None),
         (lambda: torch.eye(1000, 500), None),
+        (lambda: nn.functional.layer_norm(nn.Embedding(50, 500)(torch.randint(50, (1000,))) * 2, (500,)), None),
+        (lambda: nn.functional.pad(torch.randint(2, (4000, 64)).float(), (0, 436)), None),
     ],
 )
 def test_rows_that_are_mostly_equal_are_told(rows: Callable[[], Tensor], told: float | None) -> None:
@@ -150,31 +215,37 @@ def test_rows_that_are_mostly_equal_are_told(rows: Callable[[], Tensor], told: f
 
 
 def squared(points: Tensor, centres: Tensor) -> Tensor:
-    return (points[:, None] - centres).square().sum(2)
+    return (points[:, None] - centres).square().sum(2).argmin(1)
 
 
 def expanded(points: Tensor, centres: Tensor) -> Tensor:
     shape = len(points), len(centres), points.shape[1]
-    return (points[:, None].expand(shape) != centres.expand(shape)).float().mean(2)
+    return (points[:, None].expand(shape) != centres.expand(shape)).float().mean(2).argmin(1)
 
 
 def by_product(points: Tensor, centres: Tensor) -> Tensor:
-    return points.square().sum(1, keepdim=True) - 2 * points @ centres.T + centres.square().sum(1)
+    both = points.square().sum(1, keepdim=True) - 2 * points @ centres.T
+    return (both + centres.square().sum(1)).argmin(1)
+
+
+def summed(points: Tensor, centres: Tensor) -> Tensor:
+    both = points.square().sum(1, keepdim=True) + centres.square().sum(1)
+    return (both - 2 * points @ centres.T).argmin(1)
 
 
 def kept(points: Tensor, centres: Tensor) -> Tensor:
     return (points[:, None] - centres).exp()
 
 
-@pytest.mark.parametrize("distances", [squared, expanded, by_product, kept])
+@pytest.mark.parametrize("distances", [squared, expanded, by_product, summed, kept])
 def test_a_large_tensor_of_small_ones_that_is_reduced_at_once_is_told(
     distances: Callable[[Tensor, Tensor], Tensor],
 ) -> None:
-    points, centres = torch.randn(1000, 16), torch.randn(200, 16, requires_grad=True)
-    seen = found(lambda: distances(points, centres).exp().matmul(torch.ones(distances(points[:9], centres).shape[-1])))
+    points, centres = torch.randn(2000, 16), torch.randn(1200, 16, requires_grad=True)
+    seen = found(lambda: distances(points, centres))
     if distances in (squared, expanded):
         assert seen["broadcast"] is not None
-        assert seen["broadcast"]["shape"] == [1000, 200, 16]
+        assert seen["broadcast"]["shape"] == [2000, 1200, 16]
         assert seen["broadcast"]["function"] == distances.__name__
     else:
         assert seen["broadcast"] is None

@@ -10,7 +10,8 @@ from torch.nn.functional import cross_entropy, one_hot
 from torch.optim import Adam
 from torch.utils.checkpoint import checkpoint
 
-from strobe.callbacks.dataflow import STEPS, Dataflow, Operation
+from strobe.callbacks.calls import Operation
+from strobe.callbacks.dataflow import STEPS, Dataflow
 from strobe.callbacks.wasted import needed_of, wasted, with_zeros
 from support.followed import Networks, found, kinds
 

@@ -319,7 +319,7 @@ def test_what_is_wasted_is_told_with_its_line_and_size() -> None:
     assert "of each step makes and reduces a tensor of 134 MB" in large.title
     assert "4,096 x 256 x 32 numbers" in large.evidence
     (loop,) = of("unbatched_loop", example("unbatched_loop"))
-    assert loop.title == "A loop computes 256 times what could be computed at once"
+    assert loop.title == "256 rounds of a loop could be computed at once"
 
 
 @pytest.mark.parametrize("cause", ["single_thread", "small_operations"])

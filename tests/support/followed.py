@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
-from strobe.callbacks.dataflow import STEPS, Dataflow, Operation
+from strobe.callbacks.calls import Operation
+from strobe.callbacks.dataflow import STEPS, Dataflow
 from strobe.callbacks.wasted import wasted
 
 Found = dict[str, dict[str, Any] | None]

@@ -122,14 +122,14 @@ def large_temporary(record: Record, step: Step) -> Finding | None:
 
 
 def unbatched_loop(record: Record, step: Step) -> Finding | None:
-    """A loop of a step's computing whose rounds need nothing of each other: they could be computed at once."""
+    """Rounds of a loop within a step that could be computed at once."""
     return _found(
         record,
         step,
         "unbatched_loop",
-        title=f"A loop computes {record.count('loop', 'rounds') or 0:,} times what could be computed at once",
-        evidence="Its short operations, one after another, take {seconds} of each {step} step longer than they would "
-        "together. No round needs the result of another one.{place}",
+        title=f"{record.count('loop', 'rounds') or 0:,} rounds of a loop could be computed at once",
+        evidence="Their short operations, one after another, take {seconds} of each {step} step longer than they would "
+        "together. These operations need no result of another round.{place}",
         advice="Replace the loop by operations on whole tensors: stack what it goes through, pad it where lengths "
         "differ, or use torch.vmap(). For many weights there are torch._foreach_ operations.",
     )
