@@ -96,6 +96,7 @@ class Dataflow(TorchDispatchMode):
         self.updated = True
         self._phase, self._thread = phase, 0
         self._looked, self._calling = 0.0, 0.0  # when it last did; seconds since the last operation, with views
+        self._passing = 0.0  # what an operation takes longer because it passes through here
         self._before = 0  # operations of earlier steps
         self._over = True  # whether operations are passed on without a look
         self._looking = defaultdict[str, float](float)  # seconds in the phases of this step
@@ -110,9 +111,10 @@ class Dataflow(TorchDispatchMode):
 
     def begin(self) -> None:
         """A step begins, the first one that is followed."""
-        self._thread, self._over = get_ident(), False
+        self._thread, without = get_ident(), _adding()
         self.__enter__()  # type: ignore[no-untyped-call]
         _entered.add(self)
+        self._over, self._passing = False, max(0.0, _adding() - without)
 
     def end_step(self, spent: Mapping[str, float], *, updated: bool = True) -> None:
         """A step is over, which has spent so many seconds in its phases, and ``updated`` weights."""
@@ -151,11 +153,11 @@ class Dataflow(TorchDispatchMode):
         if not self._over:
             try:
                 ended, phase, learns = time.perf_counter(), self._phase(), torch.is_grad_enabled()
-                self._calling += ended - max(self._looked, began - CALLING)
+                self._calling += max(0.0, ended - max(self._looked, began - CALLING) - self._passing)
                 with torch.no_grad():
                     self._add(call_of(func, args, kwargs or {}, result), phase, learns=learns)
                 self._looked = time.perf_counter()
-                self._looking[phase] += self._looked - ended
+                self._looking[phase] += self._looked - ended + self._passing
             except Exception as error:
                 self.failure, self._over = error, True
         return result
@@ -298,6 +300,17 @@ class Dataflow(TorchDispatchMode):
                 share *= passed
             sources.append(Source(memory.writer, 1.0 if kept else share, rows, part))
         return sources
+
+
+def _adding() -> float:
+    """Seconds of an operation on hardly any numbers."""
+    tensor, times = torch.empty(1, device="cpu"), list[float]()
+    for _ in range(20):
+        began = time.perf_counter()
+        for _ in range(10):
+            torch.add(tensor, tensor)
+        times.append((time.perf_counter() - began) / 10)
+    return min(times)
 
 
 def _part(call: Call, place: int) -> Literal["numbers", "rows", "all"]:

@@ -40,7 +40,13 @@ def after_used(record: Record) -> float:
 
 def for_nothing(record: Record, kind: str, *phases: str) -> float:
     """Seconds of a step's phases that are of a kind (``callbacks/wasted.py``); 0 on a GPU, whose host runs ahead."""
-    return sum(_share(record, kind, phase) * (record.number("step_seconds", phase) or 0.0) for phase in phases)
+    return sum(_share(record, kind, phase) * _usual(record, phase) for phase in phases)
+
+
+def _usual(record: Record, phase: str) -> float:
+    """Seconds of a phase, without what a few unusually long steps add: those that were followed were none of these."""
+    long = record.number("uneven", "extra_seconds") if record.text("uneven", "phase") == phase else None
+    return max(0.0, (record.number("step_seconds", phase) or 0.0) - (long or 0.0))
 
 
 def _share(record: Record, kind: str, phase: str) -> float:
