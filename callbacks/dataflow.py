@@ -218,7 +218,7 @@ class Dataflow(TorchDispatchMode):
             sources=sources,
             after={one for _, some in writers for one in some},
             of_words=of_words,
-            steers=call.name == "_local_scalar_dense" and not call.read[0].is_floating_point(),
+            steers=call.name == "_local_scalar_dense" and not any(one.is_floating_point() for one in call.read),
             since=max([0, *(since - self._before for since in seen)]),
             writes=bool(call.made),
             ends=call.escapes,
