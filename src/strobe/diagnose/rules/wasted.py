@@ -29,8 +29,8 @@ def unused_gradients(record: Record, step: Step) -> Finding | None:
         title = f"{part} for gradients that no update uses"
         advice = (
             "Detach what comes from a network that this loss does not train, as in discriminator(fake.detach()); call "
-            "requires_grad_(False) on one that is frozen, and not requires_grad_() on what goes into it. Where that needs "
-            "gradients, as for forces, name the weights: loss.backward(inputs=list(model.parameters()))."
+            "requires_grad_(False) on one that is frozen, and not requires_grad_() on what goes into it. Where that "
+            "needs gradients, as for forces, name the weights: loss.backward(inputs=list(model.parameters()))."
         )
     evidence = f"Computing them takes {duration(seconds)} of each {duration(step.seconds)} step."
     most = up_to(without(step, compute=seconds))
