@@ -37,7 +37,7 @@ def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
         told.append(told[-1] | needs | 1 << place if known else told[-1])
         steering |= needs | 1 << place if one.steers else 0
         passes |= {one.graph_task}
-        if one.backward or one.of_torch or not one.lines:
+        if one.backward or one.of_torch:
             continue
         key = one.name, one.lines, one.site, len(passes)
         sets, groups = members[key], found[key]
