@@ -11,6 +11,10 @@ from torch import Tensor
 from .contents import followed, number_of
 from .lines import Line
 
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
+PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
+SOFTMAX = {"_softmax", "_log_softmax"}
+
 
 @dataclass(slots=True, eq=False)
 class Operation:

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from .calls import Call, Operation, Source, call_of, is_random
+from .calls import PICKING, PRODUCTS, SOFTMAX, Call, Operation, Source, call_of, is_random
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
 from .lines import Line, is_own, own_lines
 
@@ -33,11 +33,8 @@ MOST = 30_000  # operations, after which no more are followed
 
 _TORCH = torch.__file__.removesuffix("__init__.py")
 _LOOPS = tuple(f"{_TORCH}{name}" for name in ("optim/", "nn/utils/", "nn/modules/rnn.py"))
-PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
-PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 _REPLACING = {"copy_", "fill_", "zero_"}
 _COPYING = {"_to_copy", "clone", "copy_"}
-SOFTMAX = {"_softmax", "_log_softmax"}
 _LEFT = {"mm": 0, "addmm": 1}  # the operand each of whose rows makes a row of the product
 _VALUES = int | float | str | None | torch.dtype | torch.device | torch.layout | torch.memory_format
 

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 
 from .batchable import together
-from .calls import Operation
+from .calls import PICKING, PRODUCTS, SOFTMAX, Operation
 from .columns import PHASES
-from .dataflow import PICKING, PRODUCTS, SOFTMAX, STEPS, Dataflow
+from .dataflow import STEPS, Dataflow
 from .lines import Line
 
 KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast")
@@ -66,7 +66,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
             return 0.0
         return 1 - needed[computed] if computed.pointwise or computed.name in BY_PARTS else float(not needed[computed])
 
-    sparse, broadcast, saved = with_zeros(last, is_sparse), _broadcast(last), _saved(last)
+    sparse, broadcast = with_zeros(last, is_sparse), _broadcast(last)
+    least = sorted(one.seconds for one in last)[int(QUICKEST * len(last))] if last else 0.0
     looped = {  # where what is computed again is mended
         one: rounds
         for one, rounds in together(last).items()
@@ -83,7 +84,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         "sparse": _told(flow, last, lambda one: float(one in sparse)),
         "alike": _told(flow, last, lambda one: 0.0 if one in sparse else _alike(one.forward or one)),
         "broadcast": _told(flow, last, lambda one: float((one.forward or one) in broadcast)),
-        "loop": _told(flow, last, lambda one: saved(one, looped[one]) if one in looped else 0.0),
+        "loop": _told(flow, last, lambda one: _saved(one, looped[one], least) if one in looped else 0.0),
     }
     if told := found["constant"]:
         told["functions"] = _nothing_but(constant, last)
@@ -101,7 +102,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         largest = max(broadcast, key=lambda one: one.bytes)
         told |= {"shape": largest.shape, "bytes": largest.bytes}
     if told := found["loop"]:
-        told["rounds"] = looped[max(looped, key=lambda one: one.seconds * saved(one, looped[one]))]
+        told["rounds"] = looped[max(looped, key=lambda one: one.seconds * _saved(one, looped[one], least))]
     return found
 
 
@@ -157,18 +158,12 @@ def _same(operations: Iterable[Operation]) -> dict[Operation, Operation]:
     }
 
 
-def _saved(operations: Sequence[Operation]) -> Callable[[Operation, int], float]:
-    """Of what an operation takes: the share that is saved where so many are one."""
-    ordered = sorted(one.seconds for one in operations)
-    least = ordered[int(QUICKEST * len(ordered))] if ordered else 0.0
-
-    def saved(one: Operation, rounds: int) -> float:
-        computing = one.seconds if one.name in PRODUCTS | {"convolution"} else one.numbers * EACH
-        fixed = max(least, one.seconds - computing) / max(one.seconds, least)
-        threads = torch.get_num_threads() if one.numbers < SHARED <= one.numbers * rounds else 1
-        return fixed * (1 - 1 / rounds) + (1 - fixed) * (1 - 1 / threads)
-
-    return saved
+def _saved(one: Operation, rounds: int, least: float) -> float:
+    """The share of an operation's seconds that is saved where so many are one; any takes the ``least`` seconds."""
+    computing = one.seconds if one.name in PRODUCTS | {"convolution"} else one.numbers * EACH
+    fixed = max(least, one.seconds - computing) / max(one.seconds, least)
+    threads = torch.get_num_threads() if one.numbers < SHARED <= one.numbers * rounds else 1
+    return fixed * (1 - 1 / rounds) + (1 - fixed) * (1 - 1 / threads)
 
 
 def with_zeros(operations: Sequence[Operation], is_sparse: Callable[[Operation], bool]) -> set[Operation]:
