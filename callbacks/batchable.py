@@ -6,20 +6,22 @@ from collections.abc import Iterable, Sequence
 from .calls import Operation
 
 ROUNDS, ROUNDS_OF_SHAPES = 4, 8  # at least; more where shapes differ, as a few layers' do
+KEPT = 64_000_000  # bytes that parts of a batch with a backward pass each make: more is worth a loop
 
 
 def together(operations: Sequence[Operation]) -> dict[Operation, int]:
     """Of a step's operations in loops: how many could be computed at once, with each of them.
 
     They are the same operation, called by the same instruction, and none needs what another computes. Gradients go with
-    the operations that they are of. Parts of a batch that have a backward pass each are left out: that saves memory.
+    the operations that they are of; those that several backward passes compute of one operation can be one, too.
+    Parts of a batch that have a backward pass each save memory, so they are left out where that is much.
     """
     many = dict[Operation, int]()
     for group in _groups(operations):
         alike = len({(one.reads, *one.shape) for one in group}) == 1
         if len(group) >= (ROUNDS if alike else ROUNDS_OF_SHAPES):
             many |= dict.fromkeys(group, len(group))
-    return many | {one: many[one.forward] for one in operations if one.forward in many}
+    return {one: many[one.forward] for one in operations if one.forward in many} | many
 
 
 def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
@@ -27,7 +29,9 @@ def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
     places = {one: place for place, one in enumerate(operations)}
     needs_of, told = list[int](), [0]  # sets of places, as bits; told: what Python may know by then
     steering, found = 0, defaultdict[object, list[list[Operation]]](list)  # by how many they need in turn
-    members, passes = defaultdict[object, list[int]](list), {-1}  # these, as sets of places; backward passes so far
+    members = defaultdict[object, list[int]](list)  # these, as sets of places
+    passes, before = {-1}, dict[Operation, int]()  # backward passes so far; how many before each operation
+    made = defaultdict[int, int](int)  # bytes of what is computed until the next one
     for place, one in enumerate(operations):
         needs = told[one.since] | steering
         for other in one.after & places.keys():
@@ -37,9 +41,11 @@ def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
         told.append(told[-1] | needs | 1 << place if known else told[-1])
         steering |= needs | 1 << place if one.steers else 0
         passes |= {one.graph_task}
-        if one.backward or one.of_torch:
+        if one.of_torch or (one.backward and one.forward is None):
             continue
-        key = one.name, one.lines, one.site, len(passes)
+        before[one] = len(passes)
+        made[len(passes)] += one.bytes
+        key = one.name, one.lines, one.site, one.forward
         sets, groups = members[key], found[key]
         deep = next((depth for depth in range(len(sets), 0, -1) if needs & sets[depth - 1]), 0)
         if deep == len(sets):
@@ -47,4 +53,11 @@ def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
             groups.append([])
         sets[deep] |= 1 << place
         groups[deep].append(one)
-    return [group for groups in found.values() for group in groups]
+    for group in (group for groups in found.values() for group in groups):
+        parts = defaultdict[int, list[Operation]](list)
+        for one in group:
+            parts[before[one]].append(one)
+        if group[0].backward or sum(made[part] for part in parts) <= KEPT:
+            yield group
+        else:
+            yield from parts.values()

@@ -76,6 +76,13 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         and not again(one)
         and (one.forward or one) not in constant
     }
+
+    def saved(one: Operation) -> float:
+        return _saved(one, looped[one], least) if one in looped else 0.0
+
+    def loop_of(one: Operation) -> Sequence[Line]:
+        return loop_of(one.forward) if one.forward is not None and one.forward in looped else one.caller
+
     found = {
         "constant": _told(flow, last, lambda one: float(one in constant)),
         "repeated": _told(flow, last, lambda one: float(again(one) is not None), lambda one: _apart(one, again(one))),
@@ -84,7 +91,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         "sparse": _told(flow, last, lambda one: float(one in sparse)),
         "alike": _told(flow, last, lambda one: 0.0 if one in sparse else _alike(one.forward or one)),
         "broadcast": _told(flow, last, lambda one: float((one.forward or one) in broadcast)),
-        "loop": _told(flow, last, lambda one: _saved(one, looped[one], least) if one in looped else 0.0),
+        "loop": _told(flow, last, saved, loop_of),
     }
     if told := found["constant"]:
         told["functions"] = _nothing_but(constant, last)
@@ -102,7 +109,10 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         largest = max(broadcast, key=lambda one: one.bytes)
         told |= {"shape": largest.shape, "bytes": largest.bytes}
     if told := found["loop"]:
-        told["rounds"] = looped[max(looped, key=lambda one: one.seconds * _saved(one, looped[one], least))]
+        weights = defaultdict[int, float](float)  # of loops within each other
+        for one, rounds in looped.items():
+            weights[rounds] += one.seconds * saved(one)
+        told["rounds"] = max(weights, key=lambda rounds: weights[rounds])
     return found
 
 

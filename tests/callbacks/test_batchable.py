@@ -56,7 +56,25 @@ def per_weight(networks: Networks, images: Tensor) -> Tensor:
     return networks.net(images)  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("loss", [listed, put_in_place, changed_in_place, added_up, logged, per_weight])
+def with_passes_of_their_own(networks: Networks, images: Tensor) -> Tensor:
+    gradients = [torch.autograd.grad(networks.net(image).sum(), networks.net[0].weight)[0].norm() for image in images]
+    return networks.net(images) * sum(gradients)  # type: ignore[no-any-return]
+
+
+def jacobian(networks: Networks, images: Tensor) -> Tensor:
+    points = images.reshape(COUNT // 2, COUNT).requires_grad_()
+    values = points.reshape_as(images).cumsum(0).sin().T.reshape(COUNT, COUNT // 2)
+    rows = [torch.autograd.grad(value.sum(), points, create_graph=True)[0] for value in values]
+    return torch.stack(rows).square() + networks.net(images).sum()
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        *(listed, put_in_place, changed_in_place, added_up, logged, per_weight),
+        *(with_passes_of_their_own, jacobian),
+    ],
+)
 def test_rounds_that_need_nothing_of_each_other_are_told(
     loss: Callable[[Networks, Tensor], Tensor], networks: Networks
 ) -> None:
@@ -99,10 +117,17 @@ def normalised(networks: Networks, images: Tensor) -> Tensor:
     return torch.stack([layer(part) for part in images.split(2)])
 
 
-def with_passes_of_their_own(networks: Networks, images: Tensor) -> Tensor:
-    for image in images[1:]:
-        networks.net(image).sum().backward()
-    return networks.net(images[:1])  # type: ignore[no-any-return]
+def parts_that_save_memory(networks: Networks, images: Tensor) -> Tensor:
+    large = torch.randn(100_000, 4)
+    for _ in images:
+        networks.net(large).sum().backward()
+    return networks.net(images)  # type: ignore[no-any-return]
+
+
+def updated_between_passes(networks: Networks, images: Tensor) -> Tensor:
+    for image in images:
+        networks.train(networks.net(image).square().sum())
+    return networks.net(images)  # type: ignore[no-any-return]
 
 
 def changed_by_numpy(networks: Networks, images: Tensor) -> Tensor:
@@ -162,8 +187,9 @@ def once(networks: Networks, images: Tensor) -> Tensor:
 @pytest.mark.parametrize(
     "loss",
     [
-        *(layers, recurrent, of_sparse_tensors, normalised, with_passes_of_their_own),
-        *(changed_by_numpy, chosen, one_line, simulated, numbers_of_python, in_turn, few_of_other_shapes, once),
+        *(layers, recurrent, of_sparse_tensors, normalised, parts_that_save_memory),
+        *(updated_between_passes, changed_by_numpy, chosen, one_line, simulated, numbers_of_python),
+        *(in_turn, few_of_other_shapes, once),
     ],
 )
 def test_rounds_that_need_each_other_are_not_told(

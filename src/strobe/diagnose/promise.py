@@ -10,6 +10,7 @@ from strobe.measure import WIDEST
 from strobe.present.format import as_fast, percent
 from strobe.records.run import Record
 
+WITHOUT = {"loader": "With no waiting at all", "unbatched_loop": "If they were"}
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 # What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else;
 # what a library computes, padding, and what is for nothing take the caches of what comes after; what grows was not free
@@ -68,7 +69,7 @@ def bound(finding: Mapping[str, Any]) -> str:
         most = 1 / max(1e-3, 1 - share)
     elif lost is not None:
         most = max(high if known else median, 1 / max(1e-3, 1 - lost))
-    without = "With no waiting at all" if finding.get("cause") == "loader" else "Without it"
+    without = WITHOUT.get(str(finding.get("cause")), "Without it")
     if most < WORTH:
         return ""
     if finding.get("cause") in AT_LEAST or finding.get("partial"):

@@ -132,7 +132,8 @@ def unbatched_loop(record: Record, step: Step) -> Finding | None:
         evidence="Their short operations, one after another, take {seconds} of each {step} step longer than they would "
         "together. These operations need no result of another round.{place}",
         advice="Replace the loop by operations on whole tensors: stack what it goes through, pad it where lengths "
-        "differ, or use torch.vmap(). For many weights there are torch._foreach_ operations.",
+        "differ, or use torch.vmap(). For gradients of each sample or output there are torch.func.grad() below vmap(), "
+        "and torch.func.jacrev(); for many weights, torch._foreach_ operations.",
     )
 
 
