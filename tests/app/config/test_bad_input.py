@@ -91,6 +91,7 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
     ("model.compile=maybe", ["model.compile=maybe does not fit; give true or false"]),
     ("data.root=null", ["data.root=null does not fit; give a value other than null"]),
     ("trainer.max_epochs=soon", ["trainer.max_epochs=soon has a wrong type; Lightning takes int or null"]),
+    ("trainer.max_time=abc", ["trainer.max_time=abc is not a duration; give days:hours:minutes:seconds"]),
     ("trainer.accumulate_grad_batches=0", ["trainer.accumulate_grad_batches=0", "at least 1"]),
     ("trainer.precision=bf17", ["trainer.precision=bf17 is not a choice; choose one of 32-true, 16-mixed"]),
     ("data=image_folder data.root=/nowhere", ["data.root=/nowhere is not a folder; give the folder that holds"]),

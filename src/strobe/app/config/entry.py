@@ -30,6 +30,7 @@ def command(name: str) -> Iterator[None]:
             print(text(name, [given for given in sys.argv[1:] if given[0] != "-"]))
             sys.exit(0)
         given, unknown = get_args_parser().parse_known_args()
+        unknown += ["--experimental-rerun"] if given.experimental_rerun else []  # of a file of Hydra's own
         if unknown:
             raise ConfigError(no_option(unknown[0], name))
         require_values(given.overrides)

@@ -3,6 +3,7 @@
 import ast
 import builtins
 import os
+import re
 import sys
 import typing
 from collections.abc import Mapping
@@ -40,6 +41,10 @@ def check_trainer(arguments: Mapping[str, Any]) -> None:
             raise ConfigError(f"trainer.{key}=0 is out of range; it must be at least 1")
     if (precision := arguments.get("precision")) not in (*PRECISIONS, *ALSO):
         raise ConfigError(f"trainer.precision={precision} is not a choice; choose one of {', '.join(PRECISIONS)}")
+    if isinstance(longest := arguments.get("max_time"), str) and not re.fullmatch(r"\d+:\d\d:\d\d:\d\d", longest):
+        raise ConfigError(
+            f"trainer.max_time={longest} is not a duration; give days:hours:minutes:seconds, as 00:00:10:00"
+        )
     if (accelerator := arguments.get("accelerator")) in ("gpu", "cuda") and not has_gpu():
         raise ConfigError(f"trainer.accelerator={accelerator}, but there is no GPU here; give trainer=cpu")
 
