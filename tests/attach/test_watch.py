@@ -1,6 +1,7 @@
 """``strobe.watch``: loops that scripts write themselves, without Lightning, and the records of them."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -224,6 +225,20 @@ def test_a_loop_that_breaks_off_has_its_verdict(standstill: Standstill) -> None:
     loops.close()
     assert [int(row["epoch"]) for row in rows()] == [0] * 5 + [1] * 6
     assert record()["status"] == "completed"
+
+
+def test_a_record_that_is_removed_while_training_runs_is_missed(
+    standstill: Standstill, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loop = Loop(standstill)
+    for batch in strobe.watch(loop.loader(), directory="here"):
+        loop.step(batch)
+        shutil.rmtree("here", ignore_errors=True)
+    loops.close()
+    (message,) = caplog.messages
+    assert message.endswith("here was removed while training ran, so Strobe has no record of it")
+    assert "run completed" not in capsys.readouterr().err
+    assert not Path("here").exists()
 
 
 @pytest.mark.parametrize(("error", "status"), [(ArithmeticError, "failed"), (KeyboardInterrupt, "interrupted")])

@@ -14,7 +14,7 @@ from strobe.attach.ending import OfScript
 from strobe.attach.lost_ranks import LostRanks
 from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
-from strobe.attach.record import begin, complete, readable, status_of, summarise, tell_verdict
+from strobe.attach.record import begin, complete, readable, status_of, summarise
 from strobe.attach.settings import keeps_its_profiler, schedule_of, schedule_on, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback
 from strobe.callbacks.owners import restore_idle, skip_idle
@@ -220,8 +220,7 @@ class Strobe(Callback):
         assert self._before is not None
         machine = self._before, contention.read()
         summary, config = self._known(trainer, status_of(error), error)
-        complete(summary, config, self.place, machine=machine, log=self._recorder.step_log, page=self.report)
-        tell_verdict(summary, self.place)
+        complete(summary, config, self.place, machine=machine, steps=self._recorder.step_log, page=self.report)
 
     def _known(self, trainer: Any, status: str, error: BaseException | None) -> tuple[dict[str, Any], dict[str, Any]]:
         """What can be told of the training so far, and what it is set to."""

@@ -391,7 +391,8 @@ class Probe(Strobe):
             count_pauses(summary)
         if STEPS in self._asked.sides and self._before is not None:
             machine = self._before, self._readings[-1]
-            complete(summary, self._config, self.place, machine=machine, log=self._recorder.step_log, page=self.report)
+            log = self._recorder.step_log
+            complete(summary, self._config, self.place, machine=machine, steps=log, page=self.report, told=False)
         else:
             save(summary, self.place)
         wanted = [side for side in (LOADER, MODEL) if side in self._asked.sides]

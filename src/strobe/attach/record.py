@@ -191,18 +191,22 @@ def complete(
     run_dir: Path,
     *,
     machine: tuple[contention.Reading, contention.Reading],
-    log: StepLog | None,
+    steps: StepLog | None,
     page: bool,
+    told: bool = True,
 ) -> None:
-    """Complete the record of a script's training: what machine and threads did meanwhile, conclusions and page."""
-    summary |= meanwhile(*machine, log)
+    """Complete the record of a script's training: what machine and threads did meanwhile, conclusions and page.
+
+    If it is ``told``, the verdict is printed where it is in no script's output: on standard error.
+    """
+    if not run_dir.is_dir():
+        log.error("%s was removed while training ran, so Strobe has no record of it", run_dir)
+        return
+    summary |= meanwhile(*machine, steps)
     save(summary, run_dir)
     report(summary, config, run_dir, page=page)
-
-
-def tell_verdict(summary: dict[str, Any], run_dir: Path) -> None:
-    """Print the verdict where it is in no script's output: on standard error."""
-    print_summary(summary, run_dir, _Console(stderr=True))
+    if told:
+        print_summary(summary, run_dir, _Console(stderr=True))
 
 
 class _Console(Console):

@@ -14,7 +14,7 @@ import torch
 
 from strobe.attach.place import command, new_directory, stop, take_back, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
-from strobe.attach.record import begin, complete, status_of, summarise, tell_verdict
+from strobe.attach.record import begin, complete, status_of, summarise
 from strobe.attach.settings import (
     Asked,
     device_of,
@@ -335,8 +335,7 @@ class Training:
         if self.step and not self.phases.passes:
             self.config["loop"] = UNSEEN
         summary = self._summary(status_of(error), error)
-        complete(summary, self.config, self.place, machine=self.machine.both(), log=self.log, page=self.report)
-        tell_verdict(summary, self.place)
+        complete(summary, self.config, self.place, machine=self.machine.both(), steps=self.log, page=self.report)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
         if self.step and not self.weights.over:
