@@ -159,6 +159,12 @@ SILENT: dict[str, list[dict[str, Any]]] = {
             "summary__main_used": dict.fromkeys(("forward", "backward", "optimizer", "transfer", "other"), 0.5),
         },
     ],
+    "loop_code": [
+        {"config__loop": False},  # the Trainer's loop, whose callbacks have causes of their own
+        {"summary__accelerator": "cuda"},  # where it waits for the device
+        {"summary__lines": [{"phase": "other", "library": "sklearn", "share": 0.9}]},  # a library's call
+        {"summary__uneven": {"phase": "other", "extra_seconds": 0.038, "steps": 9, "usual_seconds": 0.04}},
+    ],
     "small_operations": [
         {"summary__operations__count": 193 * 400},  # as a deep model has
         {"summary__operations__forward": 1e-6, "summary__operations__backward": 1e-6},  # of 6,000

@@ -10,7 +10,7 @@ from strobe.callbacks.columns import OWNED
 from strobe.diagnose.cores import IDLE, lack_of_cores, taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
-from strobe.diagnose.looks import parts_seen
+from strobe.diagnose.looks import in_libraries, parts_seen
 from strobe.diagnose.predict import Step
 from strobe.diagnose.symptoms import (
     aside,
@@ -24,7 +24,7 @@ from strobe.diagnose.uneven import FEWEST, growth, uneven
 from strobe.diagnose.wasted import FOR_NOTHING, for_gradients, for_nothing, padded
 from strobe.records.run import Record, as_number
 
-OPTIMIZER_SHARE = 0.1  # of the step: a longer update is examined
+OPTIMIZER_SHARE = 0.1  # of the step: a longer update, or code around it, is examined
 SLEEPING = 0.5  # cores: computing uses one; less means waiting for something
 AWAKE = 0.8  # of a phase: if it computes for less, it is idle for part of its time
 BESIDE = 0.2  # cores of this process's other threads: progress bars and log writers use less
@@ -162,6 +162,20 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
     return found
 
 
+def around_update(record: Record, step: Step) -> float:
+    """Seconds of a step in a loop's own code after the backward pass, but for the update; 0 if few, or on a GPU.
+
+    Such as logging, metrics, clipping. Not what waits there, runs in other libraries, or is computed for nothing.
+    """
+    if not record.setting("loop") or record.text("accelerator") != "cpu":
+        return 0.0
+    apart = [aside(record), stalls(record, step), held(record, step), dict([uneven(record, step)])]
+    spent = (record.number("step_seconds", "other") or 0.0) - sum(one.get("other", 0.0) for one in apart)
+    spent -= sum(seconds for phase, seconds in in_libraries(record).values() if phase == "other")
+    spent -= sum(for_nothing(record, kind, "other") for kind in ("unused_backward", *dict(FOR_NOTHING.values())))
+    return spent if spent >= OPTIMIZER_SHARE * step.seconds else 0.0
+
+
 def threads_beside(record: Record) -> list[tuple[str, float]]:
     """Names and cores of this process's other threads that computed, except loading threads, which delay nothing."""
     entries = [entry for entry in record.items("machine", "threads") if isinstance(entry, dict)]
@@ -287,14 +301,23 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
         rest = seconds - (anew.between if anew and not name else 0.0)
         yield Part("between", name, f"{name}, between epochs" if name else "between epochs", rest)
     yield Part("optimizer", "", "the update", update := phase("optimizer"))
+    spent = {name: phase(name) for name in PLACES}
+    yield from _of_phases(record, step, spent, update, locked=bool(waiting))
+
+
+def _of_phases(record: Record, step: Step, spent: dict[str, float], update: float, *, locked: bool) -> Iterator[Part]:
+    """Parts of the computing phases, which take so many seconds beside an ``update``; ``locked`` as in `parts_seen`."""
     stalled = stalls(record, step)
     for name, seconds in stalled.items():
         yield Part("stalled", name, f"idle in {COMPUTING[name]}", seconds)
     garbage = garbage_seconds(record)
     yield Part("garbage_collection", "", "Python's garbage collection", garbage)
-    computing = max(0.0, sum(phase(name) for name in COMPUTING) - sum(stalled.values()) - garbage)
-    left = {name: max(0.0, phase(name) - stalled.get(name, 0.0)) for name in COMPUTING}
-    for cause, subject, name, at, seconds in parts_seen(record, COMPUTING, locked=bool(waiting)):
+    computing = max(0.0, sum(spent[name] for name in COMPUTING) - sum(stalled.values()) - garbage)
+    left = {name: max(0.0, spent[name] - stalled.get(name, 0.0)) for name in COMPUTING}
+    around = min(around_update(record, step), left["other"], computing)
+    yield Part("loop_code", "", "code around the update", around)
+    left["other"], computing = left["other"] - around, computing - around
+    for cause, subject, name, at, seconds in parts_seen(record, COMPUTING, locked=locked):
         yield Part(cause, subject, name, here := min(seconds, left[at], computing))
         left[at], computing = left[at] - here, computing - here
     fixed = max(  # but what does not change has a cause of its own
@@ -303,7 +326,7 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
         - for_nothing(record, "constant", *COMPUTING),
     )
     yield Part("small_batch", "", "fixed cost of each step", fixed)
-    alone = {name: min(seconds, left.get(name, phase(name))) for name, seconds in lonely(record).items()}
+    alone = {name: min(seconds, left.get(name, spent[name])) for name, seconds in lonely(record).items()}
     yield from _of_computing(record, step, computing - fixed, fixed, alone)
 
 

@@ -40,9 +40,9 @@ _OF_A_LOOP = {  # of a loop that a script writes itself
     "strobe run --trace": "strobe.watch(..., trace=True)",
     " (transfer hooks)": "",
     "log tensors (self.log takes them), and call": "call",
-    "The Trainer's loop": "Code after the update",
-    "time outside all phases": "what follows the update",
-    "ode outside all phases": "ode after the update",
+    "The Trainer's loop": "Code around the update",
+    "time outside all phases": "what the loop does around the update",
+    "ode outside all phases": "ode around the update",
     "when an epoch starts or ends: new samplers": "between epochs: a validation, checkpoints, new samplers",
 }
 _SEEN = {"The forward pass": "Code before the backward pass", "the forward pass": "code before the backward pass"}

@@ -30,6 +30,7 @@ PHASE_OF = {
     COLLECTING: COLLECTING,
     "launch_bound": "forward",
     "small_operations": "forward",
+    "loop_code": "other",
     "recomputing": "backward",
 }
 CALLED = {

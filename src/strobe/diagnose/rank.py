@@ -81,7 +81,7 @@ WHERE = ("hydra.run.", "hydra.sweep.")  # only moves a run's files
 LOST = (
     "straggler",
     *("loader", *FETCHING, "workers_restart", "epoch_start"),
-    *("callback", "logging", "checkpoint", "epoch_checkpoint", "validation"),
+    *("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "loop_code"),
     *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
     *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
@@ -93,7 +93,7 @@ AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
     "between": "between",
 }
 UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # part of the other parts
-PER_STEP = ("optimizer", "stalled", "callback", "logging", "checkpoint")  # a larger batch pays less often
+PER_STEP = ("optimizer", "stalled", "callback", "loop_code", "logging", "checkpoint")  # a larger batch pays less often
 MOST_UNCERTAIN = 3
 TIE = 0.15  # of the largest share: smaller differences vary from run to run
 FEWEST_STEPS = 6  # measured: from here on the smallest and the largest enclose the median 95 times in 100

@@ -7,6 +7,7 @@ from dataclasses import asdict
 from strobe.diagnose.attribution import (
     OPTIMIZER_SHARE,
     SLEEPING,
+    around_update,
     fixed_cost,
 )
 from strobe.diagnose.cores import taken
@@ -208,6 +209,7 @@ def _short_steps(record: Record, step: Step) -> Finding | None:
     """
     names = (*PREPARING, "forward", "backward", "optimizer", "other")
     spent = {name: record.number("step_seconds", name) or 0.0 for name in names}
+    spent["other"] -= around_update(record, step)
     seconds = sum(spent.values())
     if record.text("accelerator") != "cpu" or not spent["backward"]:  # of a loop without a Trainer it is not known
         return None

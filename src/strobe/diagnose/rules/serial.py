@@ -4,6 +4,7 @@ from strobe.callbacks.columns import LOGGING, PARAMETRIZING, SAVING, THREAD
 from strobe.diagnose.attribution import (
     COMPUTING,
     PLACES,
+    around_update,
     cores_to_compute,
     garbage_seconds,
     held,
@@ -146,9 +147,26 @@ def library_call(record: Record, step: Step) -> list[Finding]:
     ]
 
 
+def loop_code(record: Record, step: Step) -> Finding | None:
+    """A loop that a script writes itself does much beside the forward pass, the backward pass and the update."""
+    if not (seconds := around_update(record, step)):
+        return None
+    return Finding(
+        "loop_code",
+        f"{percent(seconds / step.seconds)} of each step is spent in code around the update",
+        f"What follows the backward pass, but for the update, takes {duration(seconds)} of each "
+        f"{duration(step.seconds)} step.",
+        "What logs, measures or copies can run once in many steps; what has to be in each can be a few operations on "
+        "whole tensors, without .item() and .tolist().",
+        (),
+        up_to(without(step, compute=seconds)),
+    )
+
+
 def python_code(record: Record, step: Step) -> list[Finding]:
     """A computing phase is notably long in Python code of the user's own, which holds Python's lock."""
-    found = {phase: in_python(record, phase) for phase in (COMPUTING if not held(record, step) else ())}
+    phases = [one for one in COMPUTING if one != "other" or not around_update(record, step)]
+    found = {phase: in_python(record, phase) for phase in (phases if not held(record, step) else ())}
     return [
         Finding(
             "python_code",
