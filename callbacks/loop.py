@@ -195,6 +195,10 @@ class LoopPhases(Phases):
         else:
             self._waits.begin(self._end_backward)
         self._first.add(id(parameter))
+        self.begin_backward()
+
+    def begin_backward(self) -> None:
+        """A backward pass begins, which ``leave_until`` ends."""
         self.passes += 1
         if self._stack[-1:] == ["forward"]:
             self._stack.pop()

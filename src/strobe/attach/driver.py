@@ -14,8 +14,8 @@ from strobe.process.launch import rank
 from strobe.process.output import note
 
 NOTHING = (
-    "Strobe: nothing was trained with Lightning's Trainer.fit, or with an optimizer of torch in the script's own "
-    "process and thread, so there is no record."
+    "Strobe: nothing was trained with Lightning's Trainer.fit, or with torch's optimizers or backward passes in the "
+    "script's own process and thread, so there is no record."
 )
 OTHERWISE = " Where other code trains, write: for batch in strobe.watch(batches)"
 

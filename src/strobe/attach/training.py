@@ -25,7 +25,7 @@ from strobe.attach.settings import (
     updating,
     what_is_loaded,
 )
-from strobe.attach.updates import FEWEST, Updates
+from strobe.attach.updates import FEWEST, Passes, Updates
 from strobe.attach.weights import Looks
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.callbacks.batches import elements_of, size_of
@@ -348,7 +348,7 @@ class Training:
         return summary | {"devices": devices, "script": command(), "settings": self.config}
 
     def _look_at_optimizers(self) -> None:
-        if optimizers := list(self.phases.optimizers):
+        if optimizers := [one for one in self.phases.optimizers if not isinstance(one, Passes)]:
             self.device, self.config["optimizer"] = device_of(optimizers).type, updating(optimizers)
             self.weights.look(optimizers)
 

@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from strobe.attach.entry import DIRECTORY, WANTED, is_set, traces
-from strobe.attach.updates import Updates
+from strobe.attach.updates import Passes, Updates
 from strobe.probe.changes import give_batches, is_unasked, once_imported
 
 if TYPE_CHECKING:
@@ -67,12 +67,31 @@ def _begin(how: Callable[[ModuleType, "Asked"], Any], loader: Any) -> Any:
 def _follow_updates() -> None:
     """Have torch's hooks on all optimizers, which stay, as none can be removed, or added, while torch calls them.
 
-    They serve the record of a loop over a DataLoader, too, where the script does not ask for that.
+    They serve the record of a loop over a DataLoader, too, where the script does not ask for that. Where a script has
+    no such optimizer, backward passes stand for updates.
     """
     from torch.optim import optimizer
 
-    optimizer.register_optimizer_step_pre_hook(_before_update)
+    def step(optimizer: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        passes.forget()
+        return _before_update(optimizer, given, named)
+
+    optimizer.register_optimizer_step_pre_hook(step)
     optimizer.register_optimizer_step_post_hook(_after_update)
+    passes = Passes(_before_pass, _after_pass)
+    passes.follow()
+
+
+def _before_pass() -> None:
+    if not _is_compiling() and (training := _followed()) is not None:
+        training.guarded(training.phases.begin_backward)
+
+
+def _after_pass(passes: Passes) -> None:
+    if not _is_compiling() and (training := _followed()) is not None:
+        training.guarded(training.phases.leave_until, "backward")
+    _before_update(passes, (), {})
+    _after_update(passes)
 
 
 def _before_update(optimizer: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:

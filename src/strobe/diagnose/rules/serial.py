@@ -154,7 +154,7 @@ def loop_code(record: Record, step: Step) -> Finding | None:
     return Finding(
         "loop_code",
         f"{percent(seconds / step.seconds)} of each step is spent in code around the update",
-        f"What follows the backward pass, but for the update, takes {duration(seconds)} of each "
+        f"What follows the backward pass, but for an optimizer's step, takes {duration(seconds)} of each "
         f"{duration(step.seconds)} step.",
         "What logs, measures or copies can run once in many steps; what has to be in each can be a few operations on "
         "whole tensors, without .item() and .tolist().",
