@@ -79,6 +79,17 @@ for _ in range(20):
     critic.step()
     critic.step()
 """
+BY_HAND = """
+class Descent:  # is no optimizer of torch's
+    def zero_grad(self):
+        for one in model.parameters():
+            one.grad = None
+    def step(self):
+        with torch.no_grad():
+            for one in model.parameters():
+                one -= 0.1 * one.grad
+optimizer = Descent()
+"""
 RUN, STROBE = ("-m", "strobe.run", "--out", "here"), {"STROBE": "1", "STROBE_OUT": "here"}
 
 
@@ -156,6 +167,16 @@ def test_a_loop_over_a_loader_that_trains_later_has_its_own_record() -> None:
     assert len(rows()) == 58  # the update that begins each, and what no update ends, are in no row
     assert [row["images"] for row in rows("here-2")] == ["4"] * 23  # its first update has shown that it trains
     assert "Traceback" not in said
+
+
+def test_backward_passes_stand_for_updates_that_no_optimizer_of_torch_makes() -> None:
+    script = LOOP + BY_HAND + WITHOUT_LOADER + EPOCHS + TOLD
+    (plain, _), (out, said) = ran(script), ran(script, *RUN)
+    assert out == plain
+    assert "Traceback" not in said
+    assert len(rows()) == 27  # the first two may be of a script that has an optimizer, and the third one begins
+    assert [row["images"] for row in rows("here-2")] == ["4"] * 23
+    assert all(float(row["backward"]) > 0 for row in [*rows(), *rows("here-2")])
 
 
 def test_a_few_updates_are_no_training() -> None:
