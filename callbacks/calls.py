@@ -12,6 +12,11 @@ from .contents import followed, number_of
 from .lines import Line
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
+DECOMPOSITIONS = {  # and what solves by them
+    *("linalg_cholesky_ex", "linalg_lu_factor_ex", "linalg_inv_ex", "linalg_qr", "linalg_matrix_exp"),
+    *("linalg_solve_triangular", "triangular_solve", "cholesky_solve", "cholesky_inverse", "linalg_lu_solve"),
+    *("_linalg_eigh", "_linalg_svd", "_linalg_det", "_linalg_slogdet", "_linalg_solve_ex"),
+}
 PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 SOFTMAX = {"_softmax", "_log_softmax"}
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from .calls import PICKING, PRODUCTS, SOFTMAX, Call, Operation, Source, call_of, is_random
+from .calls import DECOMPOSITIONS, PICKING, PRODUCTS, SOFTMAX, Call, Operation, Source, call_of, is_random
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
 from .lines import Line, is_own, own_lines
 
@@ -173,7 +173,7 @@ class Dataflow(TorchDispatchMode):
         node = torch._C._current_autograd_node() if call.backward else None
         forward = None if node is None else self._numbers.get(node._sequence_nr())
         grows = learns and any(one.requires_grad for one in call.read)
-        large = [one for one in call.read if call.name in PRODUCTS and one.numel() >= LARGE]
+        large = [one for one in call.read if call.name in PRODUCTS | DECOMPOSITIONS and one.numel() >= LARGE]
         zeros, factor = max(((zeros_of(one), list(one.shape)) for one in large), default=(0.0, []))
         made = ((one.numel(), list(one.shape), one.nbytes) for one in call.made)
         makes, shape, size = max(made, default=(0, list[int](), 0))

@@ -22,6 +22,7 @@ ELSEWHERE = ("data_wait", "optimizer", "callbacks")  # phases whose loops are ot
 HUGE = 2_000_000  # numbers: more than caches hold
 FAR_FEWER = 8  # times
 BY_PARTS = PRODUCTS | PICKING | SOFTMAX | {"convolution", "native_layer_norm"}  # whose part costs a part; not sort
+SELECTED, SORTING = 0.25, 0.6  # of what is sorted, at most: then at least so much of a sort is saved by torch.topk
 QUICKEST = 0.1  # of a step's operations: what these take, one takes however few numbers it has
 LEAST = 0.01  # of a phase: smaller shares are left out
 NEARLY = 0.9  # of what a function computes: it counts as computing nothing else
@@ -37,7 +38,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     - ``repeated``: what the same step computed before, ``calls`` times in all, and the backward pass of that.
     - ``unused``: results, or parts of them, that nothing uses, and the backward pass of these.
     - ``unused_backward``: what ends in gradients that nothing uses, such as another network's.
-    - ``sparse``: products with a factor of mostly zeros, with the ``share`` of these, and its ``shape``.
+    - ``sparse``: products with, and decompositions of, a matrix of mostly zeros, with the ``share`` of these, and its
+      ``shape``.
     - ``alike``: products, and convolutions, with rows most of which equal earlier ones, with the ``share`` of these.
     - ``broadcast``: large tensors, made of far smaller ones and reduced again, of this ``shape`` and so many ``bytes``.
     - ``loop``: what rounds of a loop take, ``rounds`` of them, that could be computed at once.
@@ -50,13 +52,17 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     first, last = ([one for one in flow.operations if one.step == step] for step in (0, STEPS - 1))
     needed, constant, same = needed_of(flow.operations, updated=flow.updated), _constant(first, last), _same(last)
 
+    learned = {one.forward for one in last}
+
     def again(one: Operation) -> Operation | None:
-        """What computed the same before: as this operation, or as the one whose gradients it computes."""
+        """What computed the same before: as this operation, or as the one whose gradients it computes, and had some."""
         found = next((each for each in (one, one.forward) if each in same), None)
-        return None if found is None or found in constant else same[found]
+        if found is None or found in constant or (found is not one and same[found] not in learned):
+            return None
+        return same[found]
 
     def is_sparse(one: Operation) -> bool:
-        """Whether it is a product with zeros, and not because nothing uses most of its results."""
+        """Whether it computes with zeros, and not because nothing uses most of its results."""
         forward = one.forward or one
         return _has_zeros(one) and (_has_zeros(forward) or needed[forward] > MOSTLY)
 
@@ -64,6 +70,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         computed = one.forward if one.backward else one
         if computed is None or not _computes(computed) or is_sparse(one):
             return 0.0
+        if one.name == "sort" and 0 < needed[one] <= SELECTED:
+            return SORTING
         return 1 - needed[computed] if computed.pointwise or computed.name in BY_PARTS else float(not needed[computed])
 
     sparse, broadcast = with_zeros(last, is_sparse), _broadcast(last)
@@ -211,7 +219,7 @@ def _alike(operation: Operation) -> float:
 
 
 def _has_zeros(operation: Operation) -> bool:
-    """Whether nearly all numbers of a factor are zeros; all are in weights that begin so."""
+    """Whether nearly all numbers of a matrix are zeros; all are in weights that begin so."""
     return MOSTLY <= operation.zeros < 1
 
 

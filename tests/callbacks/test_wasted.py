@@ -38,6 +38,19 @@ def test_a_network_that_is_called_twice_is_told_with_the_second_line(networks: N
     assert {"forward", "backward"} <= told.keys()
 
 
+def test_what_is_learned_from_once_has_no_share_of_the_backward_pass(networks: Networks) -> None:
+    def step() -> None:
+        images = networks.images
+        with torch.no_grad():
+            assert networks.net(images).isfinite().all()
+        networks.train(networks.net(images).sum())
+
+    told = found(step)["repeated"]
+    assert told is not None
+    assert "forward" in told
+    assert "backward" not in told
+
+
 def test_what_trains_nothing_has_no_share_of_the_backward_pass(networks: Networks) -> None:
     def step() -> None:
         images = networks.images
@@ -358,6 +371,18 @@ def test_a_large_factor_of_mostly_zeros_is_told(factor: Tensor, told: list[int] 
         assert {"forward", "backward"} <= sparse.keys()
 
 
+@pytest.mark.parametrize(("diagonal", "told"), [(True, [10, 128, 128]), (False, None)])
+def test_a_decomposition_of_mostly_zeros_is_told(diagonal: bool, told: list[int] | None) -> None:
+    def step() -> None:
+        values = torch.rand(10, 128, requires_grad=True) + 1
+        matrices = torch.diag_embed(values) if diagonal else values[..., None] @ values[:, None] + torch.eye(128) * 99
+        torch.linalg.cholesky(matrices).sum().backward()
+
+    sparse = found(step)["sparse"]
+    assert (sparse and sparse["shape"]) == told
+    assert sparse is None or {"forward", "backward"} <= sparse.keys()
+
+
 def test_what_only_makes_a_factor_of_zeros_counts_with_the_product() -> None:
     def step() -> None:
         vectors = one_hot(torch.randint(400, (400,)), 400).float()
@@ -396,7 +421,13 @@ def test_a_backward_pass_that_computes_what_another_one_has_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("find", "told"), [(lambda rows: rows.sort().values[50], False), (lambda rows: rows.exp()[50], True)]
+    ("find", "told"),
+    [
+        (lambda rows: rows.cumsum(0)[50], False),
+        (lambda rows: rows.sort().values[:500].sum(), False),
+        (lambda rows: rows.argsort()[:50].sum(), True),  # torch.topk selects them
+        (lambda rows: rows.exp()[50], True),
+    ],
 )
 def test_a_part_of_what_only_comes_as_a_whole_is_no_waste(find: Callable[[Tensor], Tensor], told: bool) -> None:
     seen = found(lambda: find(torch.randn(1000)).item())["unused"]

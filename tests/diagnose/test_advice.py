@@ -312,7 +312,7 @@ def test_what_is_wasted_is_told_with_its_line_and_size() -> None:
     assert twice.title == "A step computes the same 2 times"
     assert "Most of it is in training_step, at train.py:57." in twice.evidence
     (sparse,) = of("zeros", example("zeros"))
-    assert "99.7% of the 3,600 x 3,600 numbers of a factor are zeros" in sparse.evidence
+    assert "99.7% of the 3,600 x 3,600 numbers of a matrix are zeros" in sparse.evidence
     (alike,) = of("alike_rows", example("alike_rows"))
     assert "98% of the rows that a layer computes equal an earlier one. Most of it is in encode" in alike.evidence
     (large,) = of("large_temporary", example("large_temporary"))

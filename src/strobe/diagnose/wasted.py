@@ -7,7 +7,7 @@ FOR_NOTHING = {  # causes: the kinds of ``callbacks/wasted.py`` that they are, a
     "repeated_forward": ("repeated", "computing the same again"),
     "constant_results": ("constant", "computing what does not change"),
     "unused_results": ("unused", "results that nothing uses"),
-    "zeros": ("sparse", "multiplying by zeros"),
+    "zeros": ("sparse", "computing with zeros"),
     "alike_rows": ("alike", "computing equal rows again"),
     "large_temporary": ("broadcast", "tensors that are reduced at once"),
     "unbatched_loop": ("loop", "operations of a loop, one by one"),
@@ -24,9 +24,10 @@ def padded(record: Record) -> float:
 def for_gradients(record: Record) -> float:
     """Seconds of a step for gradients that nothing uses.
 
-    Those of weights that no optimizer has, by how many these are, or what its operations show.
+    What its operations show; else those of weights that no optimizer has, by how many these are.
     """
-    share = min(1.0, max(0.0, record.number("unused_gradients") or 0.0, after_used(record)))
+    by_weights = 0.0 if record.mapping("unused_backward") else record.number("unused_gradients") or 0.0
+    share = min(1.0, max(0.0, by_weights, after_used(record)))
     shown = for_nothing(record, "unused_backward", "forward", "backward", "other")  # a loop's own may begin in any
     return max(shown, share * (record.number("step_seconds", "backward") or 0.0))
 

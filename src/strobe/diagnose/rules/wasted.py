@@ -15,8 +15,8 @@ def unused_gradients(record: Record, step: Step) -> Finding | None:
     share, seconds = record.number("unused_gradients") or 0.0, for_gradients(record)
     if seconds < NOTABLE * step.seconds:
         return None
-    after, by_weights = after_used(record), share * (record.number("step_seconds", "backward") or 0.0)
-    if share > after and (share >= UNUSED or by_weights >= seconds):
+    after = after_used(record)
+    if share >= max(UNUSED, after):
         title = f"{percent(share)} of the gradients are of weights that no optimizer has"
         advice = (
             "If these weights are not to learn, such as a teacher's or a frozen network's, compute with them under "
@@ -73,22 +73,23 @@ def unused_results(record: Record, step: Step) -> Finding | None:
         title="{share} of each step computes results that nothing uses",
         evidence="It takes {seconds} of each {step} step, the gradients of these results included.{place}",
         advice="Select first, then compute: the last layer only at the positions that the loss looks at, a conversion "
-        "only of the part that is kept. Leave out outputs that no loss or metric reads.",
+        "only of the part that is kept, torch.topk() in place of a sort. Leave out what no loss or metric reads.",
     )
 
 
 def zeros(record: Record, step: Step) -> Finding | None:
-    """A step multiplies by matrices that hold hardly anything but zeros."""
+    """A step multiplies, or decomposes, matrices that hold hardly anything but zeros."""
     share, shape = record.number("sparse", "share") or 0.0, _shape(record, "sparse")
     return _found(
         record,
         step,
         "zeros",
-        title="{share} of each step multiplies by zeros",
-        evidence=f"It takes {{seconds}} of each {{step}} step: {share:.1%} of the {shape} numbers of a factor are "
+        title="{share} of each step computes with matrices of zeros",
+        evidence=f"It takes {{seconds}} of each {{step}} step: {share:.1%} of the {shape} numbers of a matrix are "
         "zeros.{place}",
-        advice="A sparse matrix (torch.sparse), index_add(), or an embedding in place of one-hot vectors leaves zeros "
-        "out. If they are gradients, select what the loss needs before the product.",
+        advice="A sparse matrix (torch.sparse), index_add(), an embedding in place of one-hot vectors, or the diagonal "
+        "alone (Normal in place of MultivariateNormal) leaves zeros out. If they are gradients, select what the loss "
+        "needs before the product.",
     )
 
 
