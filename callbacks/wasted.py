@@ -2,7 +2,7 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from .columns import PHASES
 from .dataflow import STEPS, Dataflow
 from .lines import Line
 
-KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast")
+KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast", "attention")
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
 ALIKE = 0.8  # of a factor's rows equal an earlier one: each is computed five times
 EACH = 5e-9  # seconds that a number takes, but in products: the rest is fixed
@@ -21,6 +21,7 @@ SHARED = 32_768  # numbers, from which on torch divides an operation among its t
 ELSEWHERE = ("data_wait", "optimizer", "callbacks")  # phases whose loops are others' causes
 HUGE = 2_000_000  # numbers: more than caches hold
 FAR_FEWER = 8  # times
+POSITIONS, WIDTH = 64, 16  # of attention, at least; with fewer, or narrower heads, one operation is often no faster
 BY_PARTS = PRODUCTS | PICKING | SOFTMAX | {"convolution", "native_layer_norm"}  # whose part costs a part; not sort
 SELECTED, SORTING = 0.25, 0.6  # of what is sorted, at most: then at least so much of a sort is saved by torch.topk
 QUICKEST = 0.1  # of a step's operations: what these take, one takes however few numbers it has
@@ -28,6 +29,7 @@ LEAST = 0.01  # of a phase: smaller shares are left out
 NEARLY = 0.9  # of what a function computes: it counts as computing nothing else
 TOGETHER = 0.8  # of the wasted time: the innermost function that holds this much is named
 
+_WEIGHING = {"mul", "div", "add", "sub", "masked_fill", "where", "clone", "_to_copy", "copy_"}  # before a softmax
 _FILLING = {"empty", "zeros", "zero_", "_foreach_zero_", "ones", "full"}  # and new_zeros or zeros_like
 
 
@@ -43,6 +45,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     - ``alike``: products, and convolutions, with rows most of which equal earlier ones, with the ``share`` of these.
     - ``broadcast``: large tensors, made of far smaller ones and reduced again, of this ``shape`` and so many ``bytes``.
     - ``loop``: what rounds of a loop take, ``rounds`` of them, that could be computed at once.
+    - ``attention``: scaling, masking and softmax between two products, of this ``shape``, that one operation computes.
 
     Each has, by the names of phases, the share of the phase's time; and the ``file``, ``line`` and ``function`` where
     most of it is, None outside of the user's own code.
@@ -75,6 +78,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         return 1 - needed[computed] if computed.pointwise or computed.name in BY_PARTS else float(not needed[computed])
 
     sparse, broadcast = with_zeros(last, is_sparse), _broadcast(last)
+    attention = attention_of(first, needed)
     least = sorted(one.seconds for one in last)[int(QUICKEST * len(last))] if last else 0.0
     looped = {  # where what is computed again is mended
         one: rounds
@@ -100,6 +104,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         "alike": _told(flow, last, lambda one: 0.0 if one in sparse else _alike(one.forward or one)),
         "broadcast": _told(flow, last, lambda one: float((one.forward or one) in broadcast)),
         "loop": _told(flow, last, saved, loop_of),
+        "attention": _told(flow, first, lambda one: float((one.forward or one) in attention)),
     }
     if told := found["constant"]:
         told["functions"] = _nothing_but(constant, last)
@@ -116,6 +121,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     if told := found["broadcast"]:
         largest = max(broadcast, key=lambda one: one.bytes)
         told |= {"shape": largest.shape, "bytes": largest.bytes}
+    if told := found["attention"]:
+        told["shape"] = max(attention, key=lambda one: one.makes).shape
     if told := found["loop"]:
         weights = defaultdict[int, float](float)  # of loops within each other
         for one, rounds in looped.items():
@@ -186,10 +193,7 @@ def _saved(one: Operation, rounds: int, least: float) -> float:
 
 def with_zeros(operations: Sequence[Operation], is_sparse: Callable[[Operation], bool]) -> set[Operation]:
     """Products with zeros, and what only makes their large factor."""
-    readers = defaultdict[Operation, list[Operation]](list)
-    for one in operations:
-        for source in one.sources:
-            readers[source.operation].append(one)
+    readers = _readers(operations)
     found: dict[Operation, int] = {}  # with how many numbers that factor has
     for one in reversed(operations):
         if is_sparse(one):
@@ -197,6 +201,44 @@ def with_zeros(operations: Sequence[Operation], is_sparse: Callable[[Operation],
         elif readers[one] and all(found.get(reader) == one.numbers for reader in readers[one]):
             found[one] = one.numbers
     return set(found)
+
+
+def attention_of(operations: Sequence[Operation], needed: Mapping[Operation, float]) -> set[Operation]:
+    """What lies between the two products of attention over many positions: scaling, masking, softmax, copies.
+
+    Not where weights are added that learn, or numbers are left out at random, which no fused operation does on a CPU;
+    nor where something else needs the softmax.
+    """
+    readers = _readers(one for one in operations if not one.backward and needed[one])
+    learned, found = {one.forward for one in operations}, set[Operation]()
+    for softmax in operations:
+        if softmax.name not in ("_softmax", "_safe_softmax") or softmax.shape[-1] < POSITIONS or softmax.backward:
+            continue
+        between, one = {softmax}, softmax
+        while one.name not in PRODUCTS:
+            scores = [source.operation for source in one.sources if source.operation.makes == softmax.makes]
+            others = {source.operation for source in one.sources}.difference(scores) & learned
+            if len(scores) != 1 or others or not (one is softmax or one.name.removesuffix("_") in _WEIGHING):
+                break
+            between.add(one)
+            one = scores[0]
+        using = readers[softmax]
+        while len(using) == 1 and using[0].name in ("clone", "_to_copy"):
+            between |= {*using}
+            using = readers[using[0]]
+        wide = one.reads * softmax.shape[-1] >= WIDTH * one.makes
+        if one.name in PRODUCTS and wide and using and all(each.name in PRODUCTS for each in using):
+            found |= between
+    return found
+
+
+def _readers(operations: Iterable[Operation]) -> defaultdict[Operation, list[Operation]]:
+    """Those that read what an operation made."""
+    readers = defaultdict[Operation, list[Operation]](list)
+    for one in operations:
+        for source in one.sources:
+            readers[source.operation].append(one)
+    return readers
 
 
 def _broadcast(operations: Iterable[Operation]) -> set[Operation]:

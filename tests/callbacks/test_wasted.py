@@ -432,3 +432,70 @@ def test_a_backward_pass_that_computes_what_another_one_has_is_told() -> None:
 def test_a_part_of_what_only_comes_as_a_whole_is_no_waste(find: Callable[[Tensor], Tensor], told: bool) -> None:
     seen = found(lambda: find(torch.randn(1000)).item())["unused"]
     assert (seen is not None) == told
+
+
+def attended(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
+    return (scores / 3.0).softmax(-1) @ values
+
+
+def masked(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
+    hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+    return (scores * 0.3).masked_fill(hidden, float("-inf")).softmax(-1) @ values
+
+
+def with_biases_that_learn(scores: Tensor, values: Tensor, biases: nn.Embedding) -> Tensor:
+    return (scores * 0.3 + biases(torch.arange(scores.shape[-1]))[:, 0]).softmax(-1) @ values
+
+
+def with_dropout(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
+    return nn.functional.dropout((scores * 0.3).softmax(-1), 0.1) @ values
+
+
+def whose_weights_are_used(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
+    weights = (scores * 0.3).softmax(-1)
+    return weights @ values + weights.amax()
+
+
+def capped(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
+    return (scores * 0.3).tanh().softmax(-1) @ values
+
+
+def attended_at_once(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
+    return nn.functional.scaled_dot_product_attention(values, values, values) + scores.mean()
+
+
+@pytest.mark.parametrize(
+    ("attend", "positions", "width", "told"),
+    [
+        *((attended, 64, 16, True), (masked, 64, 16, True), (attended, 48, 16, False), (attended, 64, 8, False)),
+        *((with_biases_that_learn, 64, 16, False), (with_dropout, 64, 16, False), (capped, 64, 16, False)),
+        *((whose_weights_are_used, 64, 16, False), (attended_at_once, 64, 16, False)),
+    ],
+)
+def test_attention_of_several_operations_is_told(
+    attend: Callable[..., Tensor], positions: int, width: int, told: bool, networks: Networks
+) -> None:
+    biases, layer = nn.Embedding(positions, 1), nn.Linear(6, width)
+    networks.both[0] = networks.optimizer(nn.ModuleList([biases, layer]))
+
+    def step() -> None:
+        values = layer(torch.randn(2, positions, 6))
+        networks.train(attend(values @ values.transpose(1, 2), values, biases).square().sum())
+
+    seen = found(step)["attention"]
+    assert (seen and seen["shape"]) == ([2, positions, positions] if told else None)
+    if seen:
+        assert {"forward", "backward"} <= seen.keys()
+        assert seen["function"] == attend.__name__
+
+
+@pytest.mark.parametrize("weights", [True, False])
+def test_a_layer_whose_attention_weights_nobody_needs_is_told(weights: bool, networks: Networks) -> None:
+    layer = nn.MultiheadAttention(32, 2, batch_first=True)
+    networks.both[0] = networks.optimizer(layer)
+
+    def step() -> None:
+        images = torch.randn(2, 64, 32)
+        networks.train(layer(images, images, images, need_weights=weights)[0].square().sum())
+
+    assert (found(step)["attention"] is not None) == weights

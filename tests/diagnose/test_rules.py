@@ -135,6 +135,7 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "zeros": [{"summary__sparse": None}, {"summary__sparse": {"name": "GCN", "shape": [9, 9], "share": 0.99}}],  # old
     "alike_rows": [{"summary__alike": None}, {"summary__accelerator": "cuda"}],
     "large_temporary": [{"summary__broadcast": None}, {"summary__accelerator": "cuda"}],
+    "unfused_attention": [{"summary__attention": None}, {"summary__accelerator": "cuda"}],
     "unbatched_loop": [
         {"summary__loop": None},
         {"summary__loop": {"optimizer": 0.9, "rounds": 60}},  # an update has its own cause

@@ -10,6 +10,7 @@ FOR_NOTHING = {  # causes: the kinds of ``callbacks/wasted.py`` that they are, a
     "zeros": ("sparse", "computing with zeros"),
     "alike_rows": ("alike", "computing equal rows again"),
     "large_temporary": ("broadcast", "tensors that are reduced at once"),
+    "unfused_attention": ("attention", "attention's scaling and softmax"),
     "unbatched_loop": ("loop", "operations of a loop, one by one"),
 }
 UNUSED = 0.1  # of the backward pass: a smaller part for gradients that no update uses is not reported

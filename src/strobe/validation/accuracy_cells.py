@@ -158,6 +158,7 @@ def developed(cores: int) -> str:
         one-hot-product | zeros | strong | {kind}.OneHotClassifier {BATCH}=128
         repeated-context | alike_rows | strong | {kind}.ContextClassifier {BATCH}=128
         nearest-codes | large_temporary | strong | {kind}.CodebookClassifier {BATCH}=128
+        attention-by-hand | unfused_attention | strong | {kind}.AttentiveClassifier {BATCH}=128
         image-by-image-in-step | unbatched_loop | strong | {kind}.ImageByImageClassifier
         teacher-with-gradients | unused_gradients | mild | {kind}.TeacherClassifier {BATCH}=128
         control-photos | | | {photos} {SMALL}

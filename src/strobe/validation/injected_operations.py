@@ -91,6 +91,25 @@ class ContextClassifier(SmallClassifier):
     kind = ContextNetwork
 
 
+class AttentiveNetwork(SmallNetwork):
+    """A network that lets the 64 places of an image attend to each other, by a softmax between two products."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        places = self.conv1(images).relu().flatten(2).transpose(1, 2).contiguous()
+        for _ in range(4):
+            heads = places.unflatten(2, (2, 16)).transpose(1, 2)
+            weights = (heads @ heads.transpose(2, 3) / 4).softmax(-1)
+            places = places + (weights @ heads).transpose(1, 2).flatten(2)
+        logits: Tensor = self.head(self.conv2(places.transpose(1, 2).unflatten(2, (8, 8))).relu().mean((2, 3)))
+        return logits
+
+
+class AttentiveClassifier(SmallClassifier):
+    """One with such a network."""
+
+    kind = AttentiveNetwork
+
+
 class CodebookClassifier(SmallClassifier):
     """One that finds the nearest of 64 codes for each of its patches, by all differences."""
 

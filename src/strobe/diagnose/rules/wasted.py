@@ -123,6 +123,20 @@ def large_temporary(record: Record, step: Step) -> Finding | None:
     )
 
 
+def unfused_attention(record: Record, step: Step) -> Finding | None:
+    """Attention is computed product by product, with a softmax and more in between."""
+    return _found(
+        record,
+        step,
+        "unfused_attention",
+        title="Attention is computed in several operations: {share} of each step lies between its products",
+        evidence=f"Scaling, masking and softmax of its {_shape(record, 'attention')} weights take {{seconds}} of each "
+        "{step} step.{place}",
+        advice="torch.nn.functional.scaled_dot_product_attention() computes the same at once, if the numbers of each "
+        "head lie together (contiguous()); nn.MultiheadAttention calls it with need_weights=False.",
+    )
+
+
 def unbatched_loop(record: Record, step: Step) -> Finding | None:
     """Rounds of a loop within a step that could be computed at once."""
     return _found(
