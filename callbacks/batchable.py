@@ -1,12 +1,14 @@
 """Operations of a step that could be one: those of a loop whose rounds need nothing of each other."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from .calls import Operation
 
 ROUNDS, ROUNDS_OF_SHAPES = 4, 8  # at least; more where shapes differ, as a few layers' do
-KEPT = 64_000_000  # bytes that parts of a batch with a backward pass each make: more is worth a loop
+KEPT = (
+    64_000_000  # bytes that all parts of a batch with a backward pass each make: beyond that a loop is worth its time
+)
 
 
 def together(operations: Sequence[Operation]) -> dict[Operation, int]:
@@ -32,6 +34,7 @@ def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
     members = defaultdict[object, list[int]](list)  # these, as sets of places
     passes, before = {-1}, dict[Operation, int]()  # backward passes so far; how many before each operation
     made = defaultdict[int, int](int)  # bytes of what is computed until the next one
+    alike = Counter[object]()  # of each pass, the same operations so far that compute gradients of one
     for place, one in enumerate(operations):
         needs = told[one.since] | steering
         for other in one.after & places.keys():
@@ -45,7 +48,8 @@ def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
             continue
         before[one] = len(passes)
         made[len(passes)] += one.bytes
-        key = one.name, one.lines, one.site, one.forward
+        alike[one.graph_task, one.forward, one.name] += one.backward
+        key = one.name, one.lines, one.site, one.forward, alike[one.graph_task, one.forward, one.name]
         sets, groups = members[key], found[key]
         deep = next((depth for depth in range(len(sets), 0, -1) if needs & sets[depth - 1]), 0)
         if deep == len(sets):
@@ -57,7 +61,7 @@ def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
         parts = defaultdict[int, list[Operation]](list)
         for one in group:
             parts[before[one]].append(one)
-        if group[0].backward or sum(made[part] for part in parts) <= KEPT:
+        if sum(one.bytes for one in group) if group[0].backward else sum(made[part] for part in parts) <= KEPT:
             yield group
         else:
             yield from parts.values()

@@ -12,10 +12,13 @@ from .contents import followed, number_of
 from .lines import Line
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
-DECOMPOSITIONS = {  # and what solves by them
-    *("linalg_cholesky_ex", "linalg_lu_factor_ex", "linalg_inv_ex", "linalg_qr", "linalg_matrix_exp"),
-    *("linalg_solve_triangular", "triangular_solve", "cholesky_solve", "cholesky_inverse", "linalg_lu_solve"),
-    *("_linalg_eigh", "_linalg_svd", "_linalg_det", "_linalg_slogdet", "_linalg_solve_ex"),
+DECOMPOSITIONS = {  # and what solves by them: the place of the matrix among their operands
+    **dict.fromkeys(
+        ("linalg_cholesky_ex", "linalg_lu_factor_ex", "linalg_inv_ex", "linalg_qr", "linalg_matrix_exp"), 0
+    ),
+    **dict.fromkeys(("_linalg_eigh", "_linalg_svd", "_linalg_det", "_linalg_slogdet", "_linalg_solve_ex"), 0),
+    **dict.fromkeys(("linalg_solve_triangular", "linalg_lu_solve", "cholesky_inverse"), 0),
+    **dict.fromkeys(("triangular_solve", "cholesky_solve"), 1),
 }
 PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 SOFTMAX = {"_softmax", "_log_softmax"}
@@ -46,6 +49,7 @@ class Operation:
         sources: What computed its operands.
         after: What has written the parts of memory that it reads.
         of_words: Whether its rows are those of an embedding, some of which recur, or follow from them row by row.
+        of_weights: Whether it reads any: what needs gradients, and no operation has made.
         steers: Whether it tells Python a whole number, or a yes or no, on which anything may depend.
         since: How many operations its step had before Python can have made a part of what it reads: memory that no
             operation wrote, or a number that differs from call to call.
@@ -78,6 +82,7 @@ class Operation:
     sources: list["Source"]
     after: set["Operation"]
     of_words: bool
+    of_weights: bool
     steers: bool
     since: int
     writes: bool

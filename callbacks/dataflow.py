@@ -173,7 +173,10 @@ class Dataflow(TorchDispatchMode):
         node = torch._C._current_autograd_node() if call.backward else None
         forward = None if node is None else self._numbers.get(node._sequence_nr())
         grows = learns and any(one.requires_grad for one in call.read)
-        large = [one for one in call.read if call.name in PRODUCTS | DECOMPOSITIONS and one.numel() >= LARGE]
+        matrices = (
+            call.read if call.name in PRODUCTS else call.read[DECOMPOSITIONS.get(call.name, len(call.read)) :][:1]
+        )
+        large = [one for one in matrices if one.numel() >= LARGE]
         zeros, factor = max(((zeros_of(one), list(one.shape)) for one in large), default=(0.0, []))
         made = ((one.numel(), list(one.shape), one.nbytes) for one in call.made)
         makes, shape, size = max(made, default=(0, list[int](), 0))
@@ -215,6 +218,7 @@ class Dataflow(TorchDispatchMode):
             sources=sources,
             after={one for _, some in writers for one in some},
             of_words=of_words,
+            of_weights=any(one.requires_grad and self._of(one).writer is None for one in call.read),
             steers=call.name == "_local_scalar_dense" and not any(one.is_floating_point() for one in call.read),
             since=max([0, *(since - self._before for since in seen)]),
             writes=bool(call.made),
@@ -286,7 +290,9 @@ class Dataflow(TorchDispatchMode):
                 continue
             part = _part(call, place) if share == 1 or not kept else "all"
             rows = bool(one.ndim) and one.shape[-1] == memory.width
-            if whole and call.name in PICKING and not place and call.made:
+            if memory.writer.name == "sort":
+                share = _selected(one, memory.width)
+            elif whole and call.name in PICKING and not place and call.made:
                 share = min(share, call.made[0].numel() / whole)
                 rows = rows and call.made[0].shape[-1:] == one.shape[-1:] and call.name != "gather"
             elif call.name == "nll_loss_forward" and not place:
@@ -320,6 +326,14 @@ def _part(call: Call, place: int) -> Literal["numbers", "rows", "all"]:
         if not place and _normalises_rows(call):
             return "rows"
     return "rows" if _LEFT.get(call.name) == place else "all"
+
+
+def _selected(tensor: Tensor, width: int) -> float:
+    """The share of sorted rows of this width that torch.topk finds to have what a tensor takes of them."""
+    first, count = tensor.storage_offset() % max(1, width), 1
+    if tensor.ndim and tensor.stride(-1) == 1:
+        count = tensor.shape[-1]
+    return float(min(1.0, min(first + count, width - first) / max(1, width)))
 
 
 def _normalises_rows(call: Call) -> bool:

@@ -217,6 +217,7 @@ class StepLog:
         self.between = False  # whether the latest epoch has ended, and no other begun
         self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
         self.flow, self.follows = Dataflow(lambda: clock.phase), alone  # whether it has steps to follow
+        self.knows_updates = True  # or a script may read gradients anywhere, to change its weights itself
         self._wasted: dict[str, Any] = dict.fromkeys(KINDS)  # of their operations
         self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
         self._memory = MemoryWatch()
@@ -252,7 +253,10 @@ class StepLog:
             elif len(self._recent) == 1:
                 flow.begin()
             else:
-                flow.end_step({name: spent / 1e9 for name, spent in lap.spent.items()}, updated=lap.updates > 0)
+                flow.end_step(
+                    {name: spent / 1e9 for name, spent in lap.spent.items()},
+                    updated=self.knows_updates and lap.updates > 0,
+                )
             if len(flow.spent) == STEPS:
                 self._wasted = wasted(flow)
                 flow.operations.clear()

@@ -58,7 +58,10 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     learned = {one.forward for one in last}
 
     def again(one: Operation) -> Operation | None:
-        """What computed the same before: as this operation, or as the one whose gradients it computes, and had some."""
+        """What computed the same before: as this operation, or as the one whose gradients it computes.
+
+        That one must have had gradients computed, too.
+        """
         found = next((each for each in (one, one.forward) if each in same), None)
         if found is None or found in constant or (found is not one and same[found] not in learned):
             return None
@@ -135,14 +138,16 @@ def needed_of(operations: Sequence[Operation], *, updated: bool = True) -> dict[
     """The share of each operation's results that something uses.
 
     Operations that read a part of them are taken to read different ones; but a backward pass reads what the forward
-    pass did. Gradients that stay are used if something reads them before they do, or if there was no update yet.
+    pass did. Gradients that stay are used if something reads them before they do. Where no update was seen, all are:
+    a script may read them unseen.
     """
     read = {source.operation for one in operations for source in one.sources}
     read_later = {source.operation for one in operations if not one.backward for source in one.sources}
 
     def is_used(one: Operation) -> bool:
         kept = one.lasts and not (one.backward and updated and one not in read_later)
-        return kept or one.ends or not one.writes or (one.unseen and one not in read)
+        unread = (one.unseen or (one.backward and not updated)) and one not in read
+        return kept or one.ends or not one.writes or unread
 
     rows = {one: float(is_used(one)) for one in operations}
     numbers, backward = rows.copy(), dict.fromkeys(operations, 0.0)  # rows: those with any number that is used
@@ -212,13 +217,20 @@ def attention_of(operations: Sequence[Operation], needed: Mapping[Operation, flo
     readers = _readers(one for one in operations if not one.backward and needed[one])
     learned, found = {one.forward for one in operations}, set[Operation]()
     for softmax in operations:
-        if softmax.name not in ("_softmax", "_safe_softmax") or softmax.shape[-1] < POSITIONS or softmax.backward:
+        if softmax.name not in ("_softmax", "_safe_softmax") or softmax.backward or softmax.ends:
+            continue
+        if softmax.shape[-1] < POSITIONS or not any(source.part == "rows" for source in softmax.sources):
             continue
         between, one = {softmax}, softmax
         while one.name not in PRODUCTS:
             scores = [source.operation for source in one.sources if source.operation.makes == softmax.makes]
             others = {source.operation for source in one.sources}.difference(scores) & learned
-            if len(scores) != 1 or others or not (one is softmax or one.name.removesuffix("_") in _WEIGHING):
+            if (
+                len(scores) != 1
+                or others
+                or one.of_weights
+                or not (one is softmax or one.name.removesuffix("_") in _WEIGHING)
+            ):
                 break
             between.add(one)
             one = scores[0]
@@ -227,7 +239,8 @@ def attention_of(operations: Sequence[Operation], needed: Mapping[Operation, flo
             between |= {*using}
             using = readers[using[0]]
         wide = one.reads * softmax.shape[-1] >= WIDTH * one.makes
-        if one.name in PRODUCTS and wide and using and all(each.name in PRODUCTS for each in using):
+        computed = one.name in PRODUCTS and len(one.sources) > 1 and not one.of_weights
+        if computed and wide and using and all(each.name in PRODUCTS for each in using):
             found |= between
     return found
 

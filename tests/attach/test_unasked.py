@@ -1,5 +1,6 @@
 """Loops that a script writes over a DataLoader, without a word of Strobe, under ``strobe run`` and with Fabric."""
 
+import gc
 import os
 import subprocess
 import sys
@@ -7,8 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import autograd
+from torch.utils.checkpoint import checkpoint
 
 from strobe.attach import driver
+from strobe.attach.updates import UNSTEPPED, Passes
 from support.entry_points import install
 from support.watched import record, rows
 
@@ -87,7 +92,7 @@ class Descent:  # is no optimizer of torch's
     def step(self):
         with torch.no_grad():
             for one in model.parameters():
-                one -= 0.1 * one.grad
+                one -= 0.1 * torch.from_numpy(one.grad.numpy())
 optimizer = Descent()
 """
 RUN, STROBE = ("-m", "strobe.run", "--out", "here"), {"STROBE": "1", "STROBE_OUT": "here"}
@@ -177,6 +182,29 @@ def test_backward_passes_stand_for_updates_that_no_optimizer_of_torch_makes() ->
     assert len(rows()) == 27  # the first two may be of a script that has an optimizer, and the third one begins
     assert [row["images"] for row in rows("here-2")] == ["4"] * 23
     assert all(float(row["backward"]) > 0 for row in [*rows(), *rows("here-2")])
+    assert record("here-2")["unused_backward"] is None  # though no operation shows who reads the gradients
+
+
+def test_only_backward_passes_that_end_count_and_none_once_there_is_an_optimizer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(autograd, "backward", backward := autograd.backward)
+    monkeypatch.setattr(gc, "get_objects", list)
+    ended: list[Passes | None] = []
+    passes = Passes(lambda: None, ended.append)
+    passes.follow()
+    value = torch.ones(1, requires_grad=True)
+    for _ in range(UNSTEPPED + 1):
+        checkpoint(torch.square, value, use_reentrant=True).backward()  # which calls backward, too
+    assert ended == [passes] * 2
+    with pytest.raises(RuntimeError):
+        torch.ones(1).backward()  # type: ignore[no-untyped-call]
+    assert ended == [passes, passes, None]
+    value.square().backward()  # type: ignore[no-untyped-call]
+    passes.forget()
+    value.square().backward()  # type: ignore[no-untyped-call]
+    assert ended == [passes, passes, None, passes]
+    assert autograd.backward is backward
 
 
 def test_a_few_updates_are_no_training() -> None:

@@ -124,6 +124,13 @@ def parts_that_save_memory(networks: Networks, images: Tensor) -> Tensor:
     return networks.net(images)  # type: ignore[no-any-return]
 
 
+def two_losses(networks: Networks, images: Tensor) -> Tensor:
+    both = networks.net(images) * networks.net[3].bias
+    for loss in (both.sum(), both.square().sum()):
+        torch.autograd.grad(loss, networks.net[0].weight, retain_graph=True)
+    return both
+
+
 def updated_between_passes(networks: Networks, images: Tensor) -> Tensor:
     for image in images:
         networks.train(networks.net(image).square().sum())
@@ -189,7 +196,7 @@ def once(networks: Networks, images: Tensor) -> Tensor:
     [
         *(layers, recurrent, of_sparse_tensors, normalised, parts_that_save_memory),
         *(updated_between_passes, changed_by_numpy, chosen, one_line, simulated, numbers_of_python),
-        *(in_turn, few_of_other_shapes, once),
+        *(in_turn, few_of_other_shapes, once, two_losses),
     ],
 )
 def test_rounds_that_need_each_other_are_not_told(

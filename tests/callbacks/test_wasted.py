@@ -383,6 +383,15 @@ def test_a_decomposition_of_mostly_zeros_is_told(diagonal: bool, told: list[int]
     assert sparse is None or {"forward", "backward"} <= sparse.keys()
 
 
+def test_an_inverse_is_no_product_with_zeros() -> None:
+    def step() -> None:
+        matrix = torch.rand(320, 320) + 320 * torch.eye(320)
+        torch.linalg.solve(matrix, torch.eye(320)).sum().item()
+        torch.cholesky_solve(torch.eye(320), torch.rand(320, 320).tril() + torch.eye(320)).sum().item()
+
+    assert found(step)["sparse"] is None
+
+
 def test_what_only_makes_a_factor_of_zeros_counts_with_the_product() -> None:
     def step() -> None:
         vectors = one_hot(torch.randint(400, (400,)), 400).float()
@@ -426,6 +435,10 @@ def test_a_backward_pass_that_computes_what_another_one_has_is_told() -> None:
         (lambda rows: rows.cumsum(0)[50], False),
         (lambda rows: rows.sort().values[:500].sum(), False),
         (lambda rows: rows.argsort()[:50].sum(), True),  # torch.topk selects them
+        (lambda rows: rows.view(2, 500).sort().values[:, -100:].sum(), True),
+        (lambda rows: rows.sort().values[400], False),
+        (lambda rows: rows.view(500, 2).sort(0).values[:50].sum(), False),  # whose order is not that of memory
+        (lambda rows: rows.quantile(torch.tensor([0.1, 0.5, 0.9])).sum(), False),
         (lambda rows: rows.exp()[50], True),
     ],
 )
@@ -445,6 +458,23 @@ def masked(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
 
 def with_biases_that_learn(scores: Tensor, values: Tensor, biases: nn.Embedding) -> Tensor:
     return (scores * 0.3 + biases(torch.arange(scores.shape[-1]))[:, 0]).softmax(-1) @ values
+
+
+def with_weights_that_learn(scores: Tensor, values: Tensor, biases: nn.Embedding) -> Tensor:
+    return (scores * 0.3 + biases.weight.T).softmax(-1) @ values
+
+
+def over_queries(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
+    return (scores * 0.3).softmax(1) @ values
+
+
+def of_a_codebook(_: Tensor, values: Tensor, biases: nn.Embedding) -> Tensor:
+    return nn.functional.linear(values, values[0].detach(), biases.weight[:, 0]).softmax(-1) @ values
+
+
+def whose_weights_are_shown(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
+    weights = (scores * 0.3).softmax(-1)
+    return weights @ values * float(weights.detach().numpy().max())
 
 
 def with_dropout(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
@@ -470,6 +500,8 @@ def attended_at_once(scores: Tensor, values: Tensor, _: nn.Embedding) -> Tensor:
         *((attended, 64, 16, True), (masked, 64, 16, True), (attended, 48, 16, False), (attended, 64, 8, False)),
         *((with_biases_that_learn, 64, 16, False), (with_dropout, 64, 16, False), (capped, 64, 16, False)),
         *((whose_weights_are_used, 64, 16, False), (attended_at_once, 64, 16, False)),
+        *((with_weights_that_learn, 64, 16, False), (over_queries, 64, 16, False), (of_a_codebook, 64, 16, False)),
+        (whose_weights_are_shown, 64, 16, False),
     ],
 )
 def test_attention_of_several_operations_is_told(

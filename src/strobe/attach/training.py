@@ -348,7 +348,10 @@ class Training:
         return summary | {"devices": devices, "script": command(), "settings": self.config}
 
     def _look_at_optimizers(self) -> None:
-        if optimizers := [one for one in self.phases.optimizers if not isinstance(one, Passes)]:
+        optimizers = [one for one in self.phases.optimizers if not isinstance(one, Passes)]
+        self.log.knows_updates = len(optimizers) == len(self.phases.optimizers)
+        self.config["updates_itself"] = not self.log.knows_updates
+        if optimizers:
             self.device, self.config["optimizer"] = device_of(optimizers).type, updating(optimizers)
             self.weights.look(optimizers)
 

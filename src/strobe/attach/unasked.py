@@ -87,11 +87,12 @@ def _before_pass() -> None:
         training.guarded(training.phases.begin_backward)
 
 
-def _after_pass(passes: Passes) -> None:
+def _after_pass(passes: Passes | None) -> None:
     if not _is_compiling() and (training := _followed()) is not None:
         training.guarded(training.phases.leave_until, "backward")
-    _before_update(passes, (), {})
-    _after_update(passes)
+    if passes is not None:
+        _before_update(passes, (), {})
+        _after_update(passes)
 
 
 def _before_update(optimizer: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:

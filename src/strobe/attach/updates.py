@@ -22,8 +22,9 @@ class Updates:
 
     def end_step(self, optimizer: Any) -> bool:
         """Whether the update that this optimizer has made ends a step."""
-        self._others = 0 if optimizer is self._turns() else self._others + 1
-        if self._others == ANOTHER:
+        mine = self._turns()
+        self._others = 0 if optimizer is mine else self._others + 1
+        if self._others == ANOTHER or (self._others and isinstance(mine, Passes)):
             self._turns, self._others = weakref.ref(optimizer), 0
         return not self._others
 
@@ -33,10 +34,10 @@ class Passes:
 
     Args:
         begin: Called where such a pass begins.
-        end: Called with this after it, unless it has failed.
+        end: Called after it, with this, or with None where it has failed.
     """
 
-    def __init__(self, begin: Callable[[], None], end: Callable[["Passes"], None]) -> None:
+    def __init__(self, begin: Callable[[], None], end: Callable[["Passes | None"], None]) -> None:
         self._begin, self._end = begin, end
         self._passes, self._within, self._over = 0, False, False
 
@@ -48,27 +49,37 @@ class Passes:
 
         @functools.wraps(backward)
         def followed(*given: Any, **named: Any) -> None:
-            if self._within or self._over or not self._counts():  # within: what a checkpoint calls
+            if self._within or self._over:  # within: what a checkpoint calls
                 backward(*given, **named)
                 return
-            self._within = True
-            self._begin()
+            counts, passed, self._within = self._counts(), None, True
             try:
+                if counts:
+                    self._begin()
                 backward(*given, **named)
+                passed = self
             finally:
                 self._within = False
-            self._end(self)
+                if counts:
+                    self._end(passed)
 
-        autograd.backward = followed
+        def restore() -> None:
+            if autograd.backward is followed:
+                autograd.backward = backward
+
+        autograd.backward, self._restore = followed, restore
 
     def forget(self) -> None:
         """The script has an optimizer of torch's."""
-        self._over = True
+        if not self._over:
+            self._over = True
+            self._restore()
 
     def _counts(self) -> bool:
         self._passes += 1
         if self._passes == UNSTEPPED:
             from torch.optim import Optimizer
 
-            self._over = any(issubclass(type(one), Optimizer) for one in gc.get_objects())
+            if any(issubclass(type(one), Optimizer) for one in gc.get_objects()):
+                self.forget()
         return self._passes >= UNSTEPPED and not self._over

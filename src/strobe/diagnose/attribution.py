@@ -314,10 +314,10 @@ def _of_phases(record: Record, step: Step, spent: dict[str, float], update: floa
     yield Part("garbage_collection", "", "Python's garbage collection", garbage)
     computing = max(0.0, sum(spent[name] for name in COMPUTING) - sum(stalled.values()) - garbage)
     left = {name: max(0.0, spent[name] - stalled.get(name, 0.0)) for name in COMPUTING}
-    around = min(around_update(record, step), left["other"], computing)
-    yield Part("loop_code", "", "code around the update", around)
-    left["other"], computing = left["other"] - around, computing - around
-    for cause, subject, name, at, seconds in parts_seen(record, COMPUTING, locked=locked):
+    yield Part("loop_code", "", "code around the update", around := min(around_update(record, step), left["other"]))
+    left["other"], computing = left["other"] - around, max(0.0, computing - around)
+    places = {name: place for name, place in COMPUTING.items() if not (around and name == "other")}
+    for cause, subject, name, at, seconds in parts_seen(record, places, locked=locked):
         yield Part(cause, subject, name, here := min(seconds, left[at], computing))
         left[at], computing = left[at] - here, computing - here
     fixed = max(  # but what does not change has a cause of its own

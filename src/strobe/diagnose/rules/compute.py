@@ -205,7 +205,8 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
 def _short_steps(record: Record, step: Step) -> Finding | None:
     """A script's steps on a CPU are so short that the Trainer's own work matters, which is the same for any batch size.
 
-    That is ``other``, the time outside all phases; forward, backward and update have such a fixed cost too.
+    That is ``other``, the time outside all phases, without a loop's own code (``loop_code``); forward, backward and
+    update have such a fixed cost too.
     """
     names = (*PREPARING, "forward", "backward", "optimizer", "other")
     spent = {name: record.number("step_seconds", name) or 0.0 for name in names}

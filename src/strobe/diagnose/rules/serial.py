@@ -151,13 +151,19 @@ def loop_code(record: Record, step: Step) -> Finding | None:
     """A loop that a script writes itself does much beside the forward pass, the backward pass and the update."""
     if not (seconds := around_update(record, step)):
         return None
+    where, but = "code around the update", ", not counting the optimizer's step,"
+    advice = "What logs, measures or copies can run once in many steps; what has to be in each can be a few operations "
+    if record.setting("updates_itself") is True:  # without an optimizer of torch's
+        where, but, advice = (
+            "code after the backward pass",
+            ", the script's own update included,",
+            "Use a few operations ",
+        )
     return Finding(
         "loop_code",
-        f"{percent(seconds / step.seconds)} of each step is spent in code around the update",
-        f"What follows the backward pass, but for an optimizer's step, takes {duration(seconds)} of each "
-        f"{duration(step.seconds)} step.",
-        "What logs, measures or copies can run once in many steps; what has to be in each can be a few operations on "
-        "whole tensors, without .item() and .tolist().",
+        f"{percent(seconds / step.seconds)} of each step is spent in {where}",
+        f"Code after the backward pass{but} takes {duration(seconds)} of each {duration(step.seconds)} step.",
+        f"{advice}on whole tensors, without .item() and .tolist(); for many weights, torch._foreach_ operations.",
         (),
         up_to(without(step, compute=seconds)),
     )

@@ -84,7 +84,7 @@ def zeros(record: Record, step: Step) -> Finding | None:
         record,
         step,
         "zeros",
-        title="{share} of each step computes with matrices of zeros",
+        title="{share} of each step computes with matrices that are almost all zeros",
         evidence=f"It takes {{seconds}} of each {{step}} step: {share:.1%} of the {shape} numbers of a matrix are "
         "zeros.{place}",
         advice="A sparse matrix (torch.sparse), index_add(), an embedding in place of one-hot vectors, or the diagonal "
@@ -129,11 +129,11 @@ def unfused_attention(record: Record, step: Step) -> Finding | None:
         record,
         step,
         "unfused_attention",
-        title="Attention is computed in several operations: {share} of each step lies between its products",
-        evidence=f"Scaling, masking and softmax of its {_shape(record, 'attention')} weights take {{seconds}} of each "
-        "{step} step.{place}",
-        advice="torch.nn.functional.scaled_dot_product_attention() computes the same at once, if the numbers of each "
-        "head lie together (contiguous()); nn.MultiheadAttention calls it with need_weights=False.",
+        title="Attention runs as separate operations: {share} of each step goes to scaling, masking and softmax",
+        evidence=f"Those of its {_shape(record, 'attention')} weights take {{seconds}} of each {{step}} step, with "
+        "gradients.{place}",
+        advice="torch.nn.functional.scaled_dot_product_attention() computes the same in one, faster if q, k and v "
+        "are contiguous; nn.MultiheadAttention calls it with need_weights=False.",
     )
 
 
@@ -147,7 +147,7 @@ def unbatched_loop(record: Record, step: Step) -> Finding | None:
         evidence="Their short operations, one after another, take {seconds} of each {step} step longer than they would "
         "together. These operations need no result of another round.{place}",
         advice="Replace the loop by operations on whole tensors: stack what it goes through, pad it where lengths "
-        "differ, or use torch.vmap(). For gradients of each sample or output there are torch.func.grad() below vmap(), "
+        "differ, or use torch.vmap(). For gradients of each sample or output there are vmap() of torch.func.grad(), "
         "and torch.func.jacrev(); for many weights, torch._foreach_ operations.",
     )
 
