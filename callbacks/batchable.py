@@ -6,9 +6,7 @@ from collections.abc import Iterable, Sequence
 from .calls import Operation
 
 ROUNDS, ROUNDS_OF_SHAPES = 4, 8  # at least; more where shapes differ, as a few layers' do
-KEPT = (
-    64_000_000  # bytes that all parts of a batch with a backward pass each make: beyond that a loop is worth its time
-)
+KEPT = 64_000_000  # bytes made in rounds that have a backward pass each, at most: more is worth the time of a loop
 
 
 def together(operations: Sequence[Operation]) -> dict[Operation, int]:
@@ -61,7 +59,8 @@ def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
         parts = defaultdict[int, list[Operation]](list)
         for one in group:
             parts[before[one]].append(one)
-        if sum(one.bytes for one in group) if group[0].backward else sum(made[part] for part in parts) <= KEPT:
+        size = sum(one.bytes for one in group) if group[0].backward else sum(made[part] for part in parts)
+        if size <= KEPT:
             yield group
         else:
             yield from parts.values()

@@ -124,6 +124,14 @@ def parts_that_save_memory(networks: Networks, images: Tensor) -> Tensor:
     return networks.net(images)  # type: ignore[no-any-return]
 
 
+def slopes_that_take_memory(networks: Networks, images: Tensor) -> Tensor:
+    points = torch.randn(2_100_000, requires_grad=True)
+    values = points.square()
+    for place in range(COUNT):
+        torch.autograd.grad(values[place], points, retain_graph=True)
+    return networks.net(images)  # type: ignore[no-any-return]
+
+
 def two_losses(networks: Networks, images: Tensor) -> Tensor:
     both = networks.net(images) * networks.net[3].bias
     for loss in (both.sum(), both.square().sum()):
@@ -197,6 +205,7 @@ def once(networks: Networks, images: Tensor) -> Tensor:
         *(layers, recurrent, of_sparse_tensors, normalised, parts_that_save_memory),
         *(updated_between_passes, changed_by_numpy, chosen, one_line, simulated, numbers_of_python),
         *(in_turn, few_of_other_shapes, once, two_losses),
+        slopes_that_take_memory,
     ],
 )
 def test_rounds_that_need_each_other_are_not_told(
