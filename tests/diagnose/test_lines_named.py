@@ -140,6 +140,14 @@ def test_a_script_s_phases_are_called_as_it_knows_them() -> None:
     assert finding.evidence == "Before. 60% of preparing batches (transfer hooks) is spent in ask, at train.py:4."
 
 
+@pytest.mark.parametrize("number", [7, None])
+def test_a_script_s_own_line_that_loads_may_do_less(number: int | None) -> None:
+    record = Record({"script": "python train.py", "lines": [line("data_wait", 7, 0.9)] if number else []})
+    finding = with_line(Finding("loader", "", "Before.", "Load with 2 workers.", (), Figure(1, 1, 1)), record)
+    assert finding.advice.startswith("Load with 2 workers.")
+    assert ("Or let that line do less" in finding.advice) == (number is not None)
+
+
 def test_what_workers_load_is_named_by_what_it_took_without_them() -> None:
     summary = {"lines": [], "ceilings": {"loading": {"lines": [line("data_wait", 12, 0.95, "tokens")]}}}
     finding = with_line(Finding("loader", "", "Before.", "", (), Figure(1, 1, 1)), Record(summary))

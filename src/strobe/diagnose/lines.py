@@ -33,6 +33,10 @@ PHASE_OF = {
     "loop_code": "other",
     "recomputing": "backward",
 }
+CHEAPER = (
+    " Or let that line do less: leave out what is cropped away, and compute once what does not change from sample to "
+    "sample."
+)
 CALLED = {
     BETWEEN: "that time",
     LOADING: "the workers' time",
@@ -73,6 +77,8 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
     advice = finding.advice.removesuffix(in_words(NAMES_LINES, record) if is_foreign(record) else NAMES_LINES)
     if finding.cause == "straggler":
         advice = f"See whether all ranks do the same there, and as much of it. {advice}"
+    elif finding.cause == "loader" and is_foreign(record):
+        advice += CHEAPER
     told = in_words(told, record) if is_foreign(record) else told
     return replace(finding, evidence=f"{finding.evidence} {told}", advice=advice)
 
