@@ -103,11 +103,15 @@ class Dataflow(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Which would import it: a second in which training waits."""
+        """Which would import it, a second in which training waits; ``begin`` does so where it is there."""
         return False
 
     def begin(self) -> None:
         """A step begins, the first one that is followed."""
+        if "torch._dynamo" in sys.modules and not hasattr(Dataflow.__torch_dispatch__, "__wrapped__"):
+            # It would compile what this does, too.
+            dispatch = torch.compiler.disable(Dataflow.__torch_dispatch__)  # type: ignore[no-untyped-call]
+            Dataflow.__torch_dispatch__ = dispatch  # type: ignore[method-assign]
         self._thread, without = get_ident(), _adding()
         self.__enter__()  # type: ignore[no-untyped-call]
         _entered.add(self)

@@ -95,6 +95,15 @@ class Descent:  # is no optimizer of torch's
                 one -= 0.1 * torch.from_numpy(one.grad.numpy())
 optimizer = Descent()
 """
+COMPILED_STEP = """
+def learn(batch):
+    optimizer.zero_grad()
+    model(batch[0]).square().mean().backward()
+learn = torch.compile(learn, backend='eager')
+def step(batch):
+    learn(batch)
+    optimizer.step()
+"""
 RUN, STROBE = ("-m", "strobe.run", "--out", "here"), {"STROBE": "1", "STROBE_OUT": "here"}
 
 
@@ -183,6 +192,17 @@ def test_backward_passes_stand_for_updates_that_no_optimizer_of_torch_makes() ->
     assert [row["images"] for row in rows("here-2")] == ["4"] * 23
     assert all(float(row["backward"]) > 0 for row in [*rows(), *rows("here-2")])
     assert record("here-2")["unused_backward"] is None  # though no operation shows who reads the gradients
+
+
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_what_looks_at_a_script_that_compiles_is_not_compiled_with_it(by_hand: bool) -> None:
+    """A backward pass within what is compiled is left alone."""
+    compiled = BY_HAND + COMPILED_STEP if by_hand else "model.forward = torch.compile(model.forward, backend='eager')\n"
+    (plain, before), (out, said) = (ran(LOOP + compiled + WITHOUT_LOADER + TOLD, *under) for under in ((), RUN))
+    assert out == plain
+    assert "dynamo" not in before + said
+    assert (driver.NOTHING in said) == by_hand
+    assert by_hand or len(rows()) == 29
 
 
 def test_only_backward_passes_that_end_count_and_none_once_there_is_an_optimizer(

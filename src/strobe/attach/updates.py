@@ -44,14 +44,11 @@ class Passes:
     def follow(self) -> None:
         """Have torch's ``backward`` pass through here, until the script shows an optimizer."""
         from torch import autograd
+        from torch.compiler import is_compiling
 
         backward = autograd.backward
 
-        @functools.wraps(backward)
-        def followed(*given: Any, **named: Any) -> None:
-            if self._within or self._over:  # within: what a checkpoint calls
-                backward(*given, **named)
-                return
+        def counted(*given: Any, **named: Any) -> None:
             counts, passed, self._within = self._counts(), None, True
             try:
                 if counts:
@@ -62,6 +59,13 @@ class Passes:
                 self._within = False
                 if counts:
                     self._end(passed)
+
+        @functools.wraps(backward)
+        def followed(*given: Any, **named: Any) -> None:
+            if self._within or self._over or is_compiling():  # within: what a checkpoint calls
+                backward(*given, **named)
+            else:
+                counted(*given, **named)
 
         def restore() -> None:
             if autograd.backward is followed:
