@@ -177,10 +177,7 @@ class Dataflow(TorchDispatchMode):
         node = torch._C._current_autograd_node() if call.backward else None
         forward = None if node is None else self._numbers.get(node._sequence_nr())
         grows = learns and any(one.requires_grad for one in call.read)
-        matrices = (
-            call.read if call.name in PRODUCTS else call.read[DECOMPOSITIONS.get(call.name, len(call.read)) :][:1]
-        )
-        large = [one for one in matrices if one.numel() >= LARGE]
+        large = [one for one in _matrices(call) if one.numel() >= LARGE]
         zeros, factor = max(((zeros_of(one), list(one.shape)) for one in large), default=(0.0, []))
         made = ((one.numel(), list(one.shape), one.nbytes) for one in call.made)
         makes, shape, size = max(made, default=(0, list[int](), 0))
@@ -330,6 +327,14 @@ def _part(call: Call, place: int) -> Literal["numbers", "rows", "all"]:
         if not place and _normalises_rows(call):
             return "rows"
     return "rows" if _LEFT.get(call.name) == place else "all"
+
+
+def _matrices(call: Call) -> list[Tensor]:
+    """The operands of a product; of a decomposition, or what solves by one, the matrix alone."""
+    if call.name in PRODUCTS:
+        return call.read
+    place = DECOMPOSITIONS.get(call.name)
+    return [] if place is None else call.read[place : place + 1]
 
 
 def _selected(tensor: Tensor, width: int) -> float:

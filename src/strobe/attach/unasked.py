@@ -83,12 +83,12 @@ def _follow_updates() -> None:
 
 
 def _before_pass() -> None:
-    if not _is_compiling() and (training := _followed()) is not None:
+    if (training := _followed()) is not None:
         training.guarded(training.phases.begin_backward)
 
 
 def _after_pass(passes: Passes | None) -> None:
-    if not _is_compiling() and (training := _followed()) is not None:
+    if (training := _followed()) is not None:
         training.guarded(training.phases.leave_until, "backward")
     if passes is not None:
         _before_update(passes, (), {})

@@ -48,7 +48,11 @@ class Passes:
 
         backward = autograd.backward
 
-        def counted(*given: Any, **named: Any) -> None:
+        @functools.wraps(backward)
+        def followed(*given: Any, **named: Any) -> None:
+            if self._within or self._over or is_compiling():  # within: what a checkpoint calls
+                backward(*given, **named)
+                return
             counts, passed, self._within = self._counts(), None, True
             try:
                 if counts:
@@ -59,13 +63,6 @@ class Passes:
                 self._within = False
                 if counts:
                     self._end(passed)
-
-        @functools.wraps(backward)
-        def followed(*given: Any, **named: Any) -> None:
-            if self._within or self._over or is_compiling():  # within: what a checkpoint calls
-                backward(*given, **named)
-            else:
-                counted(*given, **named)
 
         def restore() -> None:
             if autograd.backward is followed:
