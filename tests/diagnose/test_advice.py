@@ -319,7 +319,7 @@ def test_what_is_wasted_is_told_with_its_line_and_size() -> None:
     assert "of each step makes and reduces a tensor of 134 MB" in large.title
     assert "4,096 x 256 x 32 numbers" in large.evidence
     (attention,) = of("unfused_attention", example("unfused_attention"))
-    assert "of its 8 x 512 x 512 weights" in attention.evidence
+    assert "For its 8 x 512 x 512 weights" in attention.evidence
     (loop,) = of("unbatched_loop", example("unbatched_loop"))
     assert loop.title == "256 rounds of a loop could be computed at once"
 

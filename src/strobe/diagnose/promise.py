@@ -10,7 +10,7 @@ from strobe.measure import WIDEST
 from strobe.present.format import as_fast, percent
 from strobe.records.run import Record
 
-WITHOUT = {"loader": "With no waiting at all", "unbatched_loop": "If they were", "unfused_attention": "In one"}
+WITHOUT = {"loader": "With no waiting at all", "unbatched_loop": "If they were", "unfused_attention": "Fused"}
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 # What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else;
 # what a library computes, padding, and what is for nothing take the caches of what comes after; what grows was not free

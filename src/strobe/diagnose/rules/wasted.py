@@ -130,9 +130,9 @@ def unfused_attention(record: Record, step: Step) -> Finding | None:
         step,
         "unfused_attention",
         title="Attention runs as separate operations: {share} of each step goes to scaling, masking and softmax",
-        evidence=f"Those of its {_shape(record, 'attention')} weights take {{seconds}} of each {{step}} step, with "
-        "gradients.{place}",
-        advice="torch.nn.functional.scaled_dot_product_attention() computes the same in one, faster if q, k and v "
+        evidence=f"For its {_shape(record, 'attention')} weights that takes {{seconds}} of each {{step}} step, with "
+        "their gradients.{place}",
+        advice="torch.nn.functional.scaled_dot_product_attention() computes the same in one, fast if q, k and v "
         "are contiguous; nn.MultiheadAttention calls it with need_weights=False.",
     )
 
