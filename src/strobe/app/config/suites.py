@@ -84,7 +84,9 @@ class StorageSuiteConfig(SuiteConfig):
     """Ways to read photos from storage; how far away it is."""
 
     # what reads; null: all
-    ways: list[str] | None = knob(None, choices=["litdata", "torchvision", "one_by_one", "raw", "shards", "storage"])
+    ways: list[str] | None = knob(
+        None, choices=["litdata", "webdataset", "torchvision", "one_by_one", "raw", "shards", "storage"]
+    )
     latencies: list[int] | None = knob(None, min=0)  # milliseconds before each answer; null: 0, 20 and 100
     photos: int = knob(1024, min=1)  # objects of an epoch; fewer photos are stored several times
     workers: int = knob(4, min=1)  # worker processes or, of Strobe, threads

@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -167,6 +168,30 @@ def _small(side: int, sample: dict[str, Any]) -> dict[str, Any]:
     return sample | {"image": resize(sample["image"], [side, side], antialias=True)}
 
 
+def _webdataset(job: Job, start: Start) -> Batches:
+    """As its documentation has it; its workers read addresses that are signed, through curl."""
+    import webdataset
+    from obstore import sign
+    from obstore.store import from_url
+
+    store: Any = from_url(f"s3://{BUCKET}", endpoint=job.endpoint, client_options={"allow_http": True})
+    tars = sorted(path.relative_to(job.folder.parent) for path in job.folder.rglob("*.tar"))
+    addresses = [sign(store, "GET", str(tar), timedelta(hours=1)) for tar in tars]
+    photos = webdataset.WebDataset(addresses, shardshuffle=len(addresses)).shuffle(1000).decode("torchrgb8")
+    yield from webdataset.WebLoader(
+        photos.to_tuple("jpg").map(partial(_smaller, job.side)),
+        batch_size=job.batch_size,
+        num_workers=job.workers,
+        prefetch_factor=PREFETCH,
+        worker_init_fn=start,
+    )
+
+
+def _smaller(side: int, sample: tuple[Tensor]) -> Tensor:
+    pixels: Tensor = resize(sample[0], [side, side], antialias=True)
+    return pixels
+
+
 def _torchvision(job: Job, start: Start, *, one_by_one: bool = False) -> Batches:
     """A DataLoader whose workers fetch objects themselves."""
     photos = Downloads(job, 1 if one_by_one else max(1, job.requests // job.workers))
@@ -212,6 +237,7 @@ class Downloads(Dataset[Tensor]):
 Way = Callable[[Job, Start], Batches]
 WAYS: dict[str, Way] = {
     "litdata": _litdata,
+    "webdataset": _webdataset,
     "torchvision": _torchvision,
     "one_by_one": partial(_torchvision, one_by_one=True),
     "raw": _ours,

@@ -1,4 +1,4 @@
-"""``suite=storage``: photos from object storage by Strobe, LitData and torchvision, beside the storage alone."""
+"""``suite=storage``: photos from object storage by Strobe, LitData, WebDataset, torchvision; the storage alone."""
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
@@ -17,14 +17,15 @@ from strobe.present.format import figure
 
 COLUMNS = {
     "litdata": "LitData",
+    "webdataset": "WebDataset",
     "torchvision": "torchvision",
     "one_by_one": "torchvision, one by one",
     "raw": "Strobe, files",
     "shards": "Strobe, shards",
     "storage": "storage alone",
 }
-FOLDERS = dict.fromkeys(COLUMNS, "photos") | {"litdata": "chunks", "shards": "shards"}  # that is served for a way
-CHUNKS_EACH = 4  # of LitData's, for each worker, so that all have as much to do
+FOLDERS = dict.fromkeys(COLUMNS, "photos") | {"litdata": "chunks", "webdataset": "tars", "shards": "shards"}  # served
+CHUNKS_EACH = 4  # of LitData's, and tars, for each worker, so that all have as much to do
 CHUNK_BYTES = 64 << 20  # LitData's own at most
 PREFETCH = 2  # batches for each worker
 
@@ -43,8 +44,7 @@ def declare(cfg: DictConfig) -> Suite:
     cells: list[Cell] = []
     for latency in asked.latencies or ((20,) if cfg.quick else (0, 20, 100)):
         ways = {
-            COLUMNS[way]: deferred("storage.cells:deliver", way=way, latency=latency, **options)
-            for way in asked.ways or COLUMNS
+            COLUMNS[way]: deferred("storage.cells:deliver", way=way, latency=latency, **options) for way in ways_of(cfg)
         }
         cells += row("storage", str(latency), ways, COLUMNS["litdata"], at=float(latency))
     return Suite(
@@ -53,8 +53,9 @@ def declare(cfg: DictConfig) -> Suite:
         about="SeaweedFS serves the photos from the loopback; each request waits for the row's milliseconds (0: "
         "nothing lies between). Each way takes a whole epoch of shuffled batches of whole photos, resized to squares; "
         "nothing is on the disk yet. All have as many workers, batches ahead and requests at once, but LitData "
-        "fetches whole chunks instead. The clock starts when all workers live, and none of them has fetched anything. "
-        "LitData is its StreamingDataset over JPEGs in chunks, with its own decoder; torchvision decodes what obstore "
+        "and WebDataset fetch whole chunks instead. The clock starts when all workers live, and none of them has "
+        "fetched anything. LitData is its StreamingDataset over JPEGs in chunks, with its own decoder; WebDataset "
+        "reads tars of JPEGs through curl, and decodes by Pillow, its torchrgb8; torchvision decodes what obstore "
         "fetches, all of a batch at once or, one by one, one after the other in each worker. Strobe, files reads the "
         "same objects with engine=litdata loader=native, and may decode a photo at a smaller size (DCT scaling). "
         "Strobe, shards has photos that were decoded and resized before, which is another task; its time includes "
@@ -73,8 +74,15 @@ def declare(cfg: DictConfig) -> Suite:
             "data.framing": "suite=crop, which measures crops,",
             "model": "no model (nothing is trained)",
         },
-        packages=["litdata", "obstore", "torchvision"],
+        packages=["litdata", "obstore", "torchvision", "webdataset"],
     )
+
+
+def ways_of(cfg: DictConfig) -> list[str]:
+    """The ways asked for, or all; WebDataset where it is installed."""
+    if "webdataset" in (asked := cfg.suite.ways or ()) and find_spec("webdataset") is None:
+        raise ConfigError("suite.ways: webdataset is not installed; pip install webdataset, or leave it out")
+    return list(asked) or [way for way in COLUMNS if way != "webdataset" or find_spec(way)]
 
 
 def _find(asked: Request, scratch: Path) -> Input:
@@ -91,9 +99,9 @@ def _find(asked: Request, scratch: Path) -> Input:
     found = find_photos(asked, scratch, most=MOST_FILES)
     paths = list(islice(cycle(found.facts["paths"]), cfg.suite.photos))
     shared = ["data.framing=resize", f"data.size={cfg.data.size or USUAL}"]
-    for folder in {FOLDERS[way] for way in cfg.suite.ways or COLUMNS}:
-        if folder == "chunks":
-            _write_chunks(paths, served / folder / folder, CHUNKS_EACH * cfg.suite.workers)
+    for folder in {FOLDERS[way] for way in ways_of(cfg)}:
+        if write := {"chunks": _write_chunks, "tars": _write_tars}.get(folder):
+            write(paths, served / folder / folder, CHUNKS_EACH * cfg.suite.workers)
             continue
         root = served / folder / "photos"
         class_folders(paths, root / "train")
@@ -118,6 +126,18 @@ def _write_chunks(paths: Sequence[str], folder: Path, chunks: int) -> None:
             writer[number] = {"image": photo, "label": number % 2}
     writer.done()
     writer.merge()
+
+
+def _write_tars(paths: Sequence[str], folder: Path, tars: int) -> None:
+    """JPEGs in so many tars, as WebDataset's users store them."""
+    from webdataset import TarWriter
+
+    folder.mkdir(parents=True)
+    for tar in range(tars):
+        with TarWriter(str(folder / f"{tar:06d}.tar")) as writer:
+            for number in range(tar, len(paths), tars):
+                content = Path(paths[number]).read_bytes()
+                writer.write({"__key__": f"{number:09d}", "jpg": content, "cls": str(number % 2)})
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
