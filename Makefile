@@ -1,4 +1,4 @@
-.PHONY: setup lock train test test-gpu test-network coverage check bench storage-demo soak matrix wheel clean
+.PHONY: setup lock train test test-slow test-gpu test-network coverage check bench storage-demo soak matrix wheel clean
 .DEFAULT_GOAL := help
 
 PYTHON ?= python3
@@ -39,8 +39,11 @@ lock: ## renew requirements.lock from pyproject.toml
 train: $(STAMP) ## train on the generated sample; ARGS="data=eurosat loader=skimage" passes overrides
 	$(BIN)/python train.py $(ARGS)
 
-test: $(STAMP) ## run the tests, on three processes and in random order; SEED=123 repeats an order
-	$(TESTS) $(ON_THREE)
+test: $(STAMP) ## run the tests, on three processes and in random order; SEED=123 repeats an order; prints the time
+	@bash -c 'time "$$@"' time $(TESTS) $(ON_THREE)
+
+test-slow: $(STAMP) ## run the tests that `make test` leaves out because they take long; an hour
+	$(TESTS) -m slow
 
 test-gpu: $(STAMP) ## run the tests that need a CUDA device
 	$(TESTS) -m gpu
