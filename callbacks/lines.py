@@ -85,7 +85,7 @@ class Looks:
         return [(place, count, self.locked[place]) for place, count in list(self.seen.items())]
 
     def found(self) -> list[dict[str, Any]]:
-        """``phase``, ``file``, ``line``, ``function``, ``library``, ``share`` and ``python``; most looks first.
+        """``phase``, ``file``, ``line``, ``function``, ``code``, ``library``, ``share``, ``python``; most looks first.
 
         ``library`` is empty where the line calls none but torch, ``RECOMPUTING`` where a backward pass computes
         activations again, ``CALLING_BACKWARD`` where the line only begins that pass. Where a batch's indices are drawn
@@ -99,10 +99,17 @@ class Looks:
             looks[phase] += count
         for (phase, line, library), count in self.seen.most_common():
             if (line or library) and count >= FEWEST:
-                shares = (n / looks[phase] for n in (count, self.locked[phase, line, library]))
-                names = ("phase", "file", "line", "function", "library", "share", "python")
-                found.append(dict(zip(names, (phase, *(line or (None,) * 3), library, *shares), strict=True)))
+                share, python = (n / looks[phase] for n in (count, self.locked[phase, line, library]))
+                place = {"phase": phase, **located(line), "library": library}
+                found.append({**place, "share": share, "python": python})
         return found
+
+
+def located(line: Line | None) -> dict[str, Any]:
+    """``file``, ``line``, ``function``, and ``code``, which is the line's text; all None without a line."""
+    file, number, function = line or (None, None, None)
+    code = linecache.getline(file, number).strip() if file and number else None
+    return {"file": file, "line": number, "function": function, "code": code or None}
 
 
 class Lines:

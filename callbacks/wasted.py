@@ -11,7 +11,7 @@ from .batchable import together
 from .calls import PICKING, PRODUCTS, SOFTMAX, Operation
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow
-from .lines import Line
+from .lines import Line, located
 
 KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast", "attention")
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
@@ -292,8 +292,7 @@ def _told(
             whole[one.phase] = max(lost[one.phase], flow.spent[one.step].get(one.phase, 0.0))
             places.append((seconds, lines_of(one)))
     shares = {phase: share for phase in lost if (share := lost[phase] / whole[phase]) >= LEAST}
-    line = (_where(places) if shares else None) or (None, None, None)
-    return {**shares, **dict(zip(("file", "line", "function"), line, strict=True))} if shares else None
+    return {**shares, **located(_where(places))} if shares else None
 
 
 def _apart(operation: Operation, other: Operation | None) -> Sequence[Line]:

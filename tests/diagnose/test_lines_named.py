@@ -148,6 +148,19 @@ def test_a_script_s_own_line_that_loads_may_do_less(number: int | None) -> None:
     assert ("Or let that line do less" in finding.advice) == (number is not None)
 
 
+def test_a_line_s_text_is_told_up_to_a_length() -> None:
+    told = [with_code("text = re.sub(pattern, full, text)"), with_code("found = " + " + ".join(["value"] * 40))]
+    assert told[0] == "90% of the wait is spent in ask, at train.py:7 (`text = re.sub(pattern, full, text)`)."
+    assert told[1].startswith("90% of the wait is spent in ask, at train.py:7 (`found = value + value")
+    assert told[1].endswith("...`).")
+    assert len(told[1]) < len(told[0]) + 60
+
+
+def with_code(text: str) -> str:
+    record = Record({"lines": [line("data_wait", 7, 0.9) | {"code": text}]})
+    return with_line(Finding("loader", "", "", "", (), Figure(1, 1, 1)), record).evidence.strip()
+
+
 def test_what_workers_load_is_named_by_what_it_took_without_them() -> None:
     summary = {"lines": [], "ceilings": {"loading": {"lines": [line("data_wait", 12, 0.95, "tokens")]}}}
     finding = with_line(Finding("loader", "", "Before.", "", (), Figure(1, 1, 1)), Record(summary))

@@ -3,12 +3,12 @@
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from strobe.callbacks.columns import BETWEEN, CALLING_BACKWARD, COLLECTING, LOADING, OWNED, PHASES, RECOMPUTING, THREAD
 from strobe.diagnose.attribution import PLACES, threads_beside
 from strobe.diagnose.foreign import in_words, is_foreign
-from strobe.diagnose.looks import computes, elsewhere, in_libraries, looks, seen_in
+from strobe.diagnose.looks import at_line, computes, elsewhere, in_libraries, looks, seen_in
 from strobe.diagnose.rules import NAMES_LINES, Finding
 from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import as_fast, percent
@@ -99,11 +99,13 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     if any(slow):  # any other rank than 0
         sources = [seen_in(record, phase, "ranks", "lines")]
     found = defaultdict[tuple[str, str], defaultdict[int, float]](lambda: defaultdict(float))
+    codes = dict[tuple[Any, Any], Any]()
     for one in next(filter(None, sources), ()):
         if library not in (None, one.get("library")) or not one.get("file") or one.get("library") == CALLING_BACKWARD:
             continue
         place = str(one.get("file")), str(one.get("function"))
         found[place][int(as_number(one.get("line")) or 0)] += as_number(one.get(share_of)) or 0.0
+        codes[place[0], one.get("line")] = one.get("code")
     if not found:
         return ""
     shares = {place: min(1.0, sum(lines.values())) for place, lines in found.items()}
@@ -116,19 +118,19 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
         return ""
     rank = f" on rank {slow[0]}" if slow else ""
     inside = "" if (phase, function) == ("forward", "training_step") else f" in {function},"  # which it is
-    told = f"{percent(whole)} of {called}{rank} is spent{inside} {_at(place, found[place])}"
+    told = f"{percent(whole)} of {called}{rank} is spent{inside} {_at(place, found[place], codes)}"
     named = [place, *(one for one in others[:1] if shares[one] >= SECOND)]
     for other in named[1:]:
-        told += f", and {percent(shares[other])} in {other[1]}, {_at(other, found[other])}"
+        told += f", and {percent(shares[other])} in {other[1]}, {_at(other, found[other], codes)}"
     bounded = finding.cause in ("single_thread", "nothing")
     return f"{told}.{_without({name: shares[file, name] for file, name in named}, phase, record) if bounded else ''}"
 
 
-def _at(place: tuple[str, str], lines: Mapping[int, float]) -> str:
-    """Such as ``at train.py:57``, for a function of a file whose lines have these shares."""
+def _at(place: tuple[str, str], lines: Mapping[int, float], codes: Mapping[tuple[Any, Any], Any]) -> str:
+    """Such as ``at train.py:57 (`x = f(x)`)``, for a function of a file whose lines have these shares."""
     line = max(lines, key=lambda one: (lines[one], one))
     often = "" if lines[line] >= AT * sum(lines.values()) else "most often "
-    return f"{often}at {Path(place[0]).name}:{line}"
+    return often + at_line(place[0], line, codes.get((place[0], line)))
 
 
 def _without(functions: Mapping[str, float], phase: str, record: Record) -> str:

@@ -5,12 +5,15 @@ The host of a GPU runs ahead of it: what the host does costs training no more th
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from pathlib import Path
+from textwrap import shorten
 
 from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS, LOADING, PHASES, RECOMPUTING
 from strobe.diagnose.predict import idle_of_device
 from strobe.records.run import Record, as_number
 
 CALLING = ("forward", "other")  # phases in which a library call may be a cause
+LONGEST = 72  # characters of a line's text
 MOSTLY = 0.5  # of the looks at a function: if so many see a library, the function is there for calling it
 
 
@@ -48,6 +51,12 @@ def in_libraries(record: Record) -> dict[str, tuple[str, float]]:
     for phase, name in sorted(seconds, key=lambda key: -seconds[key]):
         found.setdefault(name, (phase, seconds[phase, name]))
     return found
+
+
+def at_line(file: str, line: int, code: object) -> str:
+    """Such as ``at train.py:57 (`x = f(x)`)``; without the text where that is not known."""
+    text = f" (`{shorten(code, LONGEST, placeholder='...')}`)" if isinstance(code, str) and code else ""
+    return f"at {Path(file).name}:{line}{text}"
 
 
 def recomputed(record: Record) -> float:

@@ -1,7 +1,6 @@
 """Computing for nothing: gradients and results that nothing uses, the same again, and products with zeros."""
 
-from pathlib import Path
-
+from strobe.diagnose.looks import at_line
 from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import PREPARING
@@ -177,4 +176,5 @@ def _shape(record: Record, kind: str) -> str:
 def _place(record: Record, kind: str) -> str:
     """Such as `` Most of it is in encode, at train.py:57.``"""
     file, line, function = record.text(kind, "file"), record.count(kind, "line"), record.text(kind, "function")
-    return f" Most of it is in {function}, at {Path(file).name}:{line}." if file and line and function else ""
+    code = record.text(kind, "code")
+    return f" Most of it is in {function}, {at_line(file, line, code)}." if file and line and function else ""
