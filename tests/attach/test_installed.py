@@ -52,12 +52,26 @@ with strobe.watch(loader, directory="loop", trace=True) as batches:
         model(batch).square().mean().backward()
         optimizer.step()
 """
+FABRIC = """
+from {package} import Fabric
+
+fabric = Fabric(accelerator="cpu", devices=1)
+model = torch.nn.Linear(32, 2)
+model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.01))
+for batch in fabric.setup_dataloaders(loader):
+    optimizer.zero_grad()
+    fabric.backward(model(batch).square().mean())
+    optimizer.step()
+"""
 END = """
 print(sys.argv[1:])
 sys.exit(7)
 """
 DUEL = ("--quads", "4", "--seconds", "0.05", "--", "train.py", "--", "python", "train.py")
-PACKAGES = {"lightning": "lightning.pytorch", "pytorch_lightning": "pytorch_lightning"}
+PACKAGES = {
+    "lightning": ("lightning.pytorch", "lightning.fabric"),
+    "pytorch_lightning": ("pytorch_lightning", "lightning_fabric"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -69,15 +83,15 @@ def test_it_asks_for_little(wheel: Path) -> None:
     assert {one.name for one in requirements(wheel)} == {"jinja2", "numpy", "rich", "torch"}
 
 
-def run(folder: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {"PATH": os.environ["PATH"]}  # without PYTHONPATH
+def run(folder: Path, *arguments: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {"PATH": os.environ["PATH"], **variables}  # without PYTHONPATH
     return subprocess.run(arguments, capture_output=True, text=True, cwd=folder, env=environment, check=False)
 
 
 def attaches(python: Path, folder: Path, lightning: str | None = None) -> None:
     """A script leaves records by each door, with traces; its output, arguments and exit code are its own."""
 
-    trainer = TRAINER.format(package=PACKAGES[lightning]) if lightning else ""
+    trainer = TRAINER.format(package=PACKAGES[lightning][0]) if lightning else ""
     (folder / "train.py").write_text(DATA + trainer + LOOP + END)
     done = run(folder, python, "-m", "strobe.run", "--out", "here", "train.py", "--out", "other", "--trace")
     assert (done.returncode, done.stdout) == (7, "['--out', 'other', '--trace']\n"), done.stderr
@@ -91,6 +105,11 @@ def attaches(python: Path, folder: Path, lightning: str | None = None) -> None:
         if name != "here":
             assert (folder / name / "tables" / "operators_by_cpu_time.csv").read_text().count("\n") > 5
             assert summary["traces"]
+    if lightning:
+        (folder / "plain.py").write_text(DATA + FABRIC.format(package=PACKAGES[lightning][1]))
+        done = run(folder, python, "plain.py", STROBE="1", STROBE_OUT="fabric")
+        assert done.returncode == 0, done.stderr
+        assert json.loads((folder / "fabric" / "summary.json").read_text())["status"] == "completed"
 
 
 def test_a_loop_is_watched_where_there_is_no_lightning(wheel: Path, tmp_path: Path) -> None:

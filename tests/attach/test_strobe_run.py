@@ -95,11 +95,17 @@ def test_an_installation_without_entry_points_is_told(monkeypatch: pytest.Monkey
         run.main(["-m", "train"])
 
 
-@pytest.mark.parametrize("group", entry.GROUPS)
-def test_lightning_is_given_a_callback_only_where_it_is_wanted(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    factory = EntryPoint("strobe", groups()[group]["strobe"], group).load()
+@pytest.mark.parametrize("group", groups())
+def test_lightning_and_fabric_are_given_nothing_where_nothing_is_wanted(
+    group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("STROBE", raising=False)
-    assert factory() == []
+    assert EntryPoint("strobe", groups()[group]["strobe"], group).load()() == []
+
+
+@pytest.mark.parametrize("group", entry.GROUPS)
+def test_lightning_is_given_a_callback_where_it_is_wanted(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    factory = EntryPoint("strobe", groups()[group]["strobe"], group).load()
     monkeypatch.setenv("STROBE", "1")
     monkeypatch.setenv("STROBE_OUT", "here")
     (strobe,) = factory()

@@ -4,6 +4,7 @@ import gc
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,7 @@ for epoch in range(2):
 """
 TOLD = "print(model.weight.sum().item(), torch.rand(1).item(), len(iter(loader)))\n"
 FABRIC = """
-from lightning.fabric import Fabric
+from {package} import Fabric
 fabric = Fabric(accelerator="cpu", devices=1)
 model, optimizer = fabric.setup(model, optimizer)
 loader = fabric.setup_dataloaders(loader)
@@ -155,8 +156,12 @@ def test_what_does_not_train_leaves_no_record(then: str, steps: int) -> None:
         assert record("here-2")["status"] == "completed"
 
 
-def test_fabric_needs_no_edit_either() -> None:
-    _, said = ran(LOOP + FABRIC + EPOCHS.replace("model(batch[0])", "model(*batch)"), **STROBE)
+@pytest.mark.parametrize("package", ["lightning.fabric", "lightning_fabric"])
+def test_fabric_needs_no_edit_either(package: str) -> None:
+    if find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    script = LOOP + FABRIC.format(package=package) + EPOCHS.replace("model(batch[0])", "model(*batch)")
+    _, said = ran(script, **STROBE)
     assert waits_for_data(record())
     assert record()["data"] == "TensorDataset"
     assert said.count("here/report.html") == 1
