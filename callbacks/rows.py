@@ -82,7 +82,8 @@ class StepRows:
         self._line = _STEP + "%s%s" + _SECONDS + "%s" + _SECONDS * len(owners) + "%s\r\n"
         self._waiting: deque[Row] = deque()
         self._untold: deque[Row] = deque()  # those of which the device's seconds are not known
-        path.parent.mkdir(parents=True, exist_ok=True)
+        self.folder = path.parent
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._lines = lines_of(path) if path.stem.isdecimal() else None  # of a rank other than 0
         if self._lines is not None:
             self._lines.unlink(missing_ok=True)
@@ -215,7 +216,7 @@ class StepLog:
     ) -> None:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.between = False  # whether the latest epoch has ended, and no other begun
-        self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase)
+        self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase, rows.folder)
         self.flow, self.follows = Dataflow(lambda: clock.phase), alone  # whether it has steps to follow
         self.knows_updates = True  # or a script may read gradients anywhere, to change its weights itself
         self._wasted: dict[str, Any] = dict.fromkeys(KINDS)  # of their operations

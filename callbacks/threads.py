@@ -5,6 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from .lines import Lines
@@ -26,13 +27,14 @@ class Threads:
     """How much each thread that Python knows computes, except the calling one; threads that end are included.
 
     From the second look on also in which lines the calling one is, while ``phase`` says in which phase, and those of
-    loader workers that start meanwhile; and how many differentiable operations it makes.
+    loader workers that start meanwhile, which write them into a folder in ``directory``; and how many differentiable
+    operations it makes.
     """
 
-    def __init__(self, phase: Callable[[], str]) -> None:
+    def __init__(self, phase: Callable[[], str], directory: Path) -> None:
         self._phase = phase
         self._lines: Lines | None = None
-        self._workers = WorkerLines()
+        self._workers = WorkerLines(directory)
         self._operations = Operations()
         self._busy = dict[int, str]()  # names by ``ident``, at the last look
         self._began: float | None = None

@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -17,7 +18,6 @@ import torch
 
 from .columns import LOADING
 from .lines import Lines, Looks
-from .ring_buffer import new_folder
 
 MOST = 64  # workers, after which none is looked at any more: they may start anew in each epoch
 PATIENCE = 1.0  # seconds for the last look
@@ -29,11 +29,12 @@ class WorkerLines:
     """Looks at workers that are started from now on, until ``end``; ``found`` is what was seen of all.
 
     Loaders let nobody in but by the function that each worker runs: that one is called with a thread beside it, which
-    writes what it saw into a temporary folder. Workers that are started where no gradients are computed, as for a
-    validation, are left alone, and so are those of a loader into which somebody else has put a function.
+    writes what it saw into a folder that is made within ``directory`` until the end. Workers that are started where no
+    gradients are computed, as for a validation, are left alone, and so are those of a loader into which somebody else
+    has put a function.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
         self.found = Looks()
         self._put: list[_LookedAt] = []
         self._owner = os.getpid()
@@ -41,7 +42,7 @@ class WorkerLines:
         if not modules:
             return
         with suppress(OSError):
-            self._folder, self._claim = new_folder()
+            self._folder = Path(tempfile.mkdtemp(prefix="workers-", dir=directory.absolute()))
             self._put = [_LookedAt(module, str(self._folder)) for module in modules]
             atexit.register(self.end)
         for one in self._put:
@@ -60,7 +61,6 @@ class WorkerLines:
             with suppress(OSError):
                 self.found.add(_places(json.loads(path.read_text())))
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._claim.close()
 
 
 class _LookedAt:

@@ -323,6 +323,21 @@ def test_a_process_without_lightning_ends_with_the_verdict() -> None:
     assert len(rows()) == 31
 
 
+def test_a_process_that_is_killed_leaves_nothing_outside_its_record() -> None:
+    """Nor do its loader workers, which give no tensors here: what torch keeps of these is not of interest."""
+    loader = "torch.utils.data.DataLoader(range(80), 2, num_workers=1, collate_fn=lambda _: time.sleep(0.002))"
+    killed = "import signal; os.kill(os.getpid(), signal.SIGKILL)\n        print"
+    text = SCRIPT.replace("[torch.ones(2, 4)] * 40", loader).replace("raise ArithmeticError", killed)
+    Path("train.py").write_text("import os\n" + text.replace("model(batch)", "model(torch.ones(2, 4))"))
+    Path("temporary").mkdir()
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "TMPDIR": str(Path("temporary").absolute())}
+    done = subprocess.run([sys.executable, "train.py"], capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert Path("here/steps.csv").is_file()
+    assert not list(Path("temporary").iterdir())
+    assert {path.name for path in Path().iterdir()} == {"here", "temporary", "train.py"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_process_as_before_and_its_record_first(number: signal.Signals) -> None:
     text = SCRIPT.replace("raise ArithmeticError", f"os.kill(os.getpid(), {number:d})\n        print")

@@ -1,6 +1,5 @@
 """Which lines loader workers are in."""
 
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,9 @@ LOOP = worker._worker_loop
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lines, "EVERY", 0.005)
     monkeypatch.setattr(lines, "KEEP", 4)
-    return tmp_path
 
 
 def read_slowly() -> None:
@@ -59,8 +56,8 @@ def look_often(_: int) -> None:
     lines.EVERY = 0.005
 
 
-def lines_of(loader: DataLoader[Any]) -> list[dict[str, Any]]:
-    looking = WorkerLines()
+def lines_of(loader: DataLoader[Any], folder: Path) -> list[dict[str, Any]]:
+    looking = WorkerLines(folder)
     assert worker._worker_loop is not LOOP
     for _ in loader:
         pass
@@ -70,47 +67,47 @@ def lines_of(loader: DataLoader[Any]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(("how", "workers"), [("fork", 2), ("spawn", 1)])
-def test_the_line_that_takes_the_time_of_workers_is_told(how: str, workers: int, own_folder: Path) -> None:
+def test_the_line_that_takes_the_time_of_workers_is_told(how: str, workers: int, tmp_path: Path) -> None:
     loader = DataLoader(Slow(), 4, num_workers=workers, multiprocessing_context=how, worker_init_fn=look_often)
-    found = lines_of(loader)
+    found = lines_of(loader, tmp_path)
     assert {one["phase"] for one in found} == {LOADING}
     assert (found[0]["function"], Path(found[0]["file"]).name) == ("read_slowly", Path(__file__).name)
     assert Path(__file__).read_text().splitlines()[found[0]["line"] - 1] == "    time.sleep(0.05)"
     assert found[0]["share"] > 0.8  # the rest of the time they wait to be asked
-    assert not list(own_folder.iterdir())
+    assert not list(tmp_path.iterdir())
 
 
-def test_workers_of_a_validation_are_left_alone() -> None:
+def test_workers_of_a_validation_are_left_alone(tmp_path: Path) -> None:
     with torch.no_grad():
-        assert lines_of(DataLoader(Slow(), 4, num_workers=1)) == []
+        assert lines_of(DataLoader(Slow(), 4, num_workers=1), tmp_path) == []
 
 
-def test_workers_that_stay_are_seen_before_they_end() -> None:
-    looking, loader = WorkerLines(), DataLoader(Slow(), 4, num_workers=1, persistent_workers=True)
+def test_workers_that_stay_are_seen_before_they_end(tmp_path: Path) -> None:
+    looking, loader = WorkerLines(tmp_path), DataLoader(Slow(), 4, num_workers=1, persistent_workers=True)
     list(loader)
     looking.end()
     assert looking.found.found()[0]["function"] == "read_slowly"
     list(loader)  # whose worker finds nowhere to write any more
 
 
-def test_a_library_that_loads_alone_is_told_with_its_function() -> None:
+def test_a_library_that_loads_alone_is_told_with_its_function(tmp_path: Path) -> None:
     for transform in (ColorJitter(0.5, 0.5, 0.5, 0.5), v2.ColorJitter(0.5, 0.5, 0.5, 0.5)):
         data = FakeData(24, (3, 400, 400), transform=Compose([transform, ToTensor()]))
-        found = lines_of(DataLoader(data, 4, num_workers=1))
+        found = lines_of(DataLoader(data, 4, num_workers=1), tmp_path)
         functions = [one["function"] for one in found if "transforms" in str(one["file"])]
         assert functions, found
         assert functions[0] in ("ColorJitter.forward", "transform"), found
         assert len(set(functions)) == len(functions)  # whichever of its lines was seen
 
 
-def test_time_in_default_collate_is_told() -> None:
+def test_time_in_default_collate_is_told(tmp_path: Path) -> None:
     class Large(Slow):
         sample = torch.zeros(1_000_000)
 
         def __getitem__(self, index: int) -> torch.Tensor:
             return self.sample
 
-    found = lines_of(DataLoader(Large(), 8, sampler=[0] * 160, num_workers=1))
+    found = lines_of(DataLoader(Large(), 8, sampler=[0] * 160, num_workers=1), tmp_path)
     assert found[0]["library"] == COLLATING
 
 
@@ -124,13 +121,13 @@ def test_a_recorder_tells_of_the_workers_of_its_training_alone(recorder: StepRec
     assert worker._worker_loop is LOOP
 
 
-def test_a_worker_loop_of_somebody_else_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_loop_of_somebody_else_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Theirs:
         pass
 
     theirs = Theirs()
     monkeypatch.setattr(worker, "_worker_loop", theirs)
-    looking = WorkerLines()
+    looking = WorkerLines(tmp_path)
     assert worker._worker_loop is theirs
     looking.end()
     assert worker._worker_loop is theirs
