@@ -1,7 +1,7 @@
 """The classes of the Lightning in use: ``lightning`` and ``pytorch_lightning`` are two packages of one program.
 
 Users have either or both. The one that is already imported is used; if both or neither are, ``lightning``; `Callback`
-is a callback of each that is imported, which type checks such as LightningCLI's ask for.
+is a callback of each that is imported, now or before `join_latest`, which type checks such as LightningCLI's ask for.
 """
 
 import math
@@ -10,6 +10,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+NAMES = ("lightning.pytorch", "pytorch_lightning")
+
 if TYPE_CHECKING:
     from lightning.fabric.utilities.apply_func import move_data_to_device
     from lightning.pytorch import Callback, LightningDataModule, LightningModule, Trainer
@@ -17,17 +19,22 @@ if TYPE_CHECKING:
     from lightning.pytorch.loggers import TensorBoardLogger
     from lightning.pytorch.profilers import PassThroughProfiler, Profiler
 else:
-    _NAMES = ("lightning.pytorch", "pytorch_lightning")
-    _names = [name for name in _NAMES if name in sys.modules] or [_NAMES[find_spec("lightning") is None]]
+    _names = [name for name in NAMES if name in sys.modules] or [NAMES[find_spec("lightning") is None]]
     _first, *_ = _all = [import_module(name) for name in _names]
-    Callback = _first.Callback if len(_all) == 1 else type("Callback", tuple(one.Callback for one in _all), {})
+    Callback = type("Callback", tuple(one.Callback for one in _all), {})
     LightningModule, Trainer, RichProgressBar = _first.LightningModule, _first.Trainer, _first.callbacks.RichProgressBar
     LightningDataModule, move_data_to_device = _first.LightningDataModule, _first.core.hooks.move_data_to_device
     TensorBoardLogger = _first.loggers.TensorBoardLogger
     PassThroughProfiler, Profiler = _first.profilers.PassThroughProfiler, _first.profilers.Profiler
 
 __all__ = ["Callback", "LightningDataModule", "LightningModule", "PassThroughProfiler", "Profiler", "RichProgressBar"]
-__all__ += ["TensorBoardLogger", "Trainer", "move_data_to_device", "seconds_left", "steps_left"]
+__all__ += ["TensorBoardLogger", "Trainer", "join_latest", "move_data_to_device", "seconds_left", "steps_left"]
+
+
+def join_latest() -> None:
+    """Let `Callback`, and what derives from it, be one of a Lightning, too, that a script imports after Strobe."""
+    theirs = (getattr(sys.modules.get(name), "Callback", None) for name in NAMES)
+    Callback.__bases__ = tuple(dict.fromkeys([*Callback.__bases__, *filter(None, theirs)]))
 
 
 def steps_left(trainer: Any) -> float:

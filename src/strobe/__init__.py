@@ -17,7 +17,9 @@ __all__ = ["Strobe", "__version__", "watch"]
 def __getattr__(name: str) -> Any:
     if name == "Strobe":
         from strobe.attach.callback import Strobe
+        from strobe.callbacks.lightnings import join_latest
 
+        join_latest()
         return Strobe
     if name == "watch":
         from strobe.attach.watch import watch

@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from importlib.metadata import EntryPoint
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from strobe import Strobe, run
 from strobe.attach import driver, entry
 from strobe.errors import StrobeError
 from support.entry_points import groups, install
+from support.places import ROOT
 
 
 @pytest.fixture
@@ -120,24 +123,42 @@ def test_importing_strobe_takes_neither_torch_nor_lightning() -> None:
     )
 
 
-@pytest.mark.filterwarnings("ignore")  # jsonargparse's own
-def test_lightning_cli_takes_it_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lightning.pytorch.cli import LightningCLI
-    from lightning.pytorch.demos.boring_classes import BoringModel
+CLI = """
+from {package}.cli import LightningCLI
+from {package}.demos.boring_classes import BoringModel
+LightningCLI(BoringModel)
+"""
+FIRST = """
+from strobe import Strobe
+from pytorch_lightning import Trainer
+from pytorch_lightning.demos.boring_classes import BoringModel
+quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+Trainer(max_steps=2, accelerator="cpu", callbacks=Strobe("mine"), **quiet).fit(BoringModel())
+"""
+YAML = """
+seed_everything: 1
+trainer:
+  max_steps: 2
+  accelerator: cpu
+  logger: false
+  enable_checkpointing: false
+  enable_progress_bar: false
+  enable_model_summary: false
+"""
 
-    monkeypatch.chdir(tmp_path)
-    names = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    quiet = [f"--trainer.{name}=false" for name in names]
-    taken = ["--trainer.callbacks=strobe.Strobe", "--trainer.callbacks.directory=here"]
-    given = [
-        "train.py",
-        "fit",
-        "--seed_everything=1",
-        "--trainer.max_steps=2",
-        "--trainer.accelerator=cpu",
-        *quiet,
-        *taken,
-    ]
-    monkeypatch.setattr(sys, "argv", given)
-    LightningCLI(BoringModel)
-    assert json.loads((tmp_path / "here" / "summary.json").read_text())["status"] == "completed"
+
+@pytest.mark.parametrize(("before", "package"), [("", "lightning.pytorch"), (FIRST, "pytorch_lightning")])
+def test_lightning_cli_takes_it_from_the_yaml_of_the_page(before: str, package: str, tmp_path: Path) -> None:
+    """Also where Strobe was imported before this Lightning, and has taken the other one."""
+    if find_spec(package.partition(".")[0]) is None:
+        pytest.skip(f"{package} is not installed")
+    page = (ROOT / "docs" / "attach.md").read_text()
+    [snippet] = re.findall(r"^    trainer:\n((?:      .*\n)+)", page, re.MULTILINE)
+    (tmp_path / "train.yaml").write_text(YAML + re.sub("^    ", "", snippet, flags=re.MULTILINE))
+    (tmp_path / "train.py").write_text(before + CLI.format(package=package))
+    line = [sys.executable, "train.py", "fit", "--config=train.yaml"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=False, env=environment)
+    assert done.returncode == 0, done.stderr
+    records = [json.loads(path.read_text()) for path in tmp_path.rglob("summary.json")]
+    assert [record["status"] for record in records] == ["completed"] * (1 + bool(before))

@@ -16,7 +16,7 @@ from strobe.attach.place import command, new_directory, tell
 from strobe.attach.ranks import shared_directory
 from strobe.attach.record import begin, complete, readable, status_of, summarise
 from strobe.attach.settings import keeps_its_profiler, schedule_of, schedule_on, settings_of, what_is_trained
-from strobe.callbacks.lightnings import Callback
+from strobe.callbacks.lightnings import Callback, join_latest
 from strobe.callbacks.owners import restore_idle, skip_idle
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
@@ -62,6 +62,7 @@ class Strobe(Callback):
         trace: bool | Mapping[str, int] | None = None,
         report: bool = True,
     ) -> None:
+        join_latest()
         self.directory = None if directory is None else Path(directory)
         self.trace = schedule_of(trace)
         self.report = report
