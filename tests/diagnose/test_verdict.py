@@ -86,6 +86,41 @@ def test_a_verdict_tells_no_limit_below_the_measured_rate() -> None:
     assert told(5000.0).endswith("model ceiling 430 images/s).")  # the model is slower
 
 
+def test_batches_are_too_small_for_the_cores_only_where_these_idle_and_cost_what_is_no_part_of_its_own() -> None:
+    record = example("small_batch")
+    cost = "each has a fixed cost of 8.55 ms"  # the update, which takes 6 ms a step, is apart
+    assert diagnose(record)[0].title == f"Batches of 8 are too small to keep the cores busy: {cost}"
+    record.summary["cores_used"] |= {"forward": 7.9, "backward": 8.0}
+    assert diagnose(record)[0].title == f"Batches of 8 compute fewer images per second than larger ones: {cost}"
+    record.summary["step_seconds"]["optimizer"] += 0.009
+    record.summary["step_seconds"]["forward"] -= 0.009
+    update = diagnose(record)[0]
+    assert update.cause == "optimizer"  # no fixed cost is left beside it: a larger batch is its remedy
+    assert [remedy.overrides for remedy in update.remedies] == [("data.batch_size=32",)]
+    assert causes(record) == ["optimizer"]
+
+
+def test_batches_are_too_small_for_a_gpu_only_where_it_idles() -> None:
+    record = example("launch_bound")
+    record.summary["trace_evidence"]["kernel_seconds_median"] = 1.0  # so that launching is not the cause
+    assert diagnose(record)[0].title.startswith("Batches of 512 are too small to keep the GPU busy: each has a fixed")
+    record.summary["trace_evidence"]["device_busy"] = 0.0745 / 0.0862
+    assert "small_batch" not in causes(record)
+
+
+def test_a_faster_layout_is_a_cause_of_what_it_saves_in_computing_not_of_all_that_it_promises() -> None:
+    """The model alone takes 72 ms a step, in the other layout 7; the run computes for 100 ms more, who knows why."""
+    record = example("memory_layout", summary__callbacks=[CALLBACK | {"mean": 0.1, "longest": 0.11}])
+    record.summary["ceilings"]["alternatives"][-1] |= {"rate": 4300.0, "interval": [4200.0, 4400.0]}
+    for phase, more in (("callbacks", 0.1), ("forward", 0.1), ("total", 0.2)):
+        record.summary["step_seconds"][phase] += more
+    record.summary["overall_images_per_second"] = 32 / record.summary["step_seconds"]["total"]
+    first, second = diagnose(record)
+    assert (first.cause, second.cause) == ("callback", "memory_layout")
+    assert 1 - 1 / second.predicted_speedup.median > (first.lost or 0.0) > (second.lost or 0.0)
+    assert second.lost == pytest.approx(0.065 / 0.28, rel=0.05)
+
+
 def test_a_verdict_without_anything_to_run_says_how_much_there_is_to_gain() -> None:
     record = example("nothing", summary__callbacks=[CALLBACK])
     (finding,) = diagnose(record)

@@ -1,6 +1,5 @@
 """Where the seconds of a mean step go: parts that add up, each with the cause that a finding would name."""
 
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from strobe.diagnose.cores import IDLE, lack_of_cores, taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.looks import in_libraries, parts_seen
-from strobe.diagnose.predict import Step
+from strobe.diagnose.predict import Step, saved_by
 from strobe.diagnose.symptoms import (
     aside,
     cores_of_a_rank,
@@ -31,6 +30,11 @@ BESIDE = 0.2  # cores of this process's other threads: progress bars and log wri
 ALIKE = 2.0  # times the share that the other phases wait
 ALONE, SERIAL = 0.7, 0.5  # cores of the thread that trains at least; of a phase on that thread alone at least
 MORE_SERIAL, CONTRAST = 0.3, 3.0  # or so much of it, if that is so many times as much as of the other phases
+TRIED = {  # computing below what the machine gives, as far as the model alone was measured to be faster
+    "threads": ("threads", "computing on a slower number of threads"),
+    "memory_layout": ("model.channels_last", "computing in the slower memory layout"),
+    "precision": ("trainer.precision", "computing in the slower precision"),
+}
 PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
 PLACES = dict.fromkeys(("transfer", "prepare"), "scaling and augmenting") | COMPUTING
@@ -93,6 +97,11 @@ def attribution(record: Record, step: Step) -> list[Part]:
     return sorted((replace(part, share=part.seconds / total) for part in parts), key=lambda part: -part.seconds)
 
 
+def seconds_of(cause: str, record: Record, step: Step) -> float:
+    """Of a mean step, all parts of this cause."""
+    return sum(part.seconds for part in attribution(record, step) if part.cause == cause)
+
+
 def hooks(record: Record) -> list[Hook]:
     """What runs in each step beside training, the costliest class first."""
     added, found = added_callbacks(record), defaultdict[tuple[str, str], list[tuple[str, str, list[float]]]](list)
@@ -117,7 +126,7 @@ def hooks(record: Record) -> list[Hook]:
 def fixed_cost(record: Record, step: Step) -> float:
     """The fixed cost of a batch, in seconds of computing per step, by the rates at two sizes; 0 if unknown.
 
-    Where computing grows from step to step, the two rates differ by how many steps they were measured for.
+    A GPU is idle meanwhile. Where computing grows, the two rates differ by how many steps they were measured for.
     """
     if (grown := growth(record, step)) is not None and grown[1] in COMPUTING:
         return 0.0
@@ -128,7 +137,8 @@ def fixed_cost(record: Record, step: Step) -> float:
     images = best.images or 0.0
     rate = best.ratio.median * step.model.median if best.ratio else best.rate.median  # in turns: the machine drifts
     now, then = step.images / step.model.median, images / rate
-    return min(now, max(0.0, now - (then - now) / (images - step.images) * step.images))
+    most = min(now, (step.length - step.busy) * step.images)
+    return min(most, max(0.0, now - (then - now) / (images - step.images) * step.images))
 
 
 def stalls(record: Record, step: Step) -> dict[str, float]:
@@ -245,17 +255,6 @@ def cores_to_compute(record: Record) -> float:
     return min(record.count("threads") or 1, cores_of_a_rank(record) or 1)
 
 
-def unused_cores(record: Record) -> float:
-    """Seconds of a step's computing that more threads save on idle cores, as measured in turns; 0 if uncertain."""
-    count, own = record.count("threads") or 0, cores_of_a_rank(record) or 0
-    if not 0 < count < math.floor(own) or (record.number("machine", "idle") or 0.0) <= IDLE:
-        return 0.0
-    tried = [one.ratio for one in record.alternatives("model") if one.changes.keys() == {"threads"} and one.ratio]
-    sure = [ratio.median for ratio in tried if ratio.low > 1]
-    work = sum(record.number("step_seconds", phase) or 0.0 for phase in COMPUTING)
-    return work * (1 - 1 / max(sure, default=1.0))
-
-
 def _parts(record: Record, step: Step) -> Iterator[Part]:
     """All parts except other processes and the rest."""
     elsewhere, exchange = aside(record), record.number("ranks", "first", "exchange") or 0.0
@@ -344,9 +343,10 @@ def _of_computing(
     operations = min(max(0.0, many_operations(record, step)[1] - fixed - looped), rest)
     yield Part("small_operations", "", "fixed cost of each operation", operations)
     rest -= operations
-    idle = min(unused_cores(record), rest)
-    yield Part("threads", "", "cores that no thread uses", idle)
-    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest - idle))
+    for cause, (key, name) in TRIED.items():
+        yield Part(cause, "", name, saved := min(saved_by(record, step, key), rest))
+        rest -= saved
+    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest))
     # Less the fixed costs, which are on one thread too.
     costs = garbage_seconds(record) + fixed + operations + looped
     left = max(0.0, 1 - costs / total) if (total := sum(alone.values())) else 0.0

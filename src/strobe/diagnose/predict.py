@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from strobe.diagnose.calibrated import calibrated
-from strobe.records.run import UNKNOWN_NOISE, Figure, Record, as_number
+from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record, as_number
 
 WORTH = 1.03  # a smaller speed-up is within the variation from run to run
 NOTABLE = 0.05  # of a step: less is not worth the effort, and hard to tell from noise
@@ -219,6 +219,29 @@ def without_waiting(step: Step) -> Figure:
     """Between no gain and that of a perfect loader, for a finding without a measured remedy."""
     least = max(step.compute, step.busy)
     return _speedup(step, lambda _: _spread(least, step.length), Figure(1.0, 1.0, 1.0))
+
+
+def faster(record: Record, step: Step, key: str) -> list[Alternative]:
+    """The model's measured alternatives that change only this key, and are faster beyond noise.
+
+    That is in turns, or because the two intervals do not overlap.
+    """
+
+    def is_faster(entry: Alternative) -> bool:
+        if entry.ratio is not None:
+            return entry.ratio.low > 1
+        return step.model is not None and entry.rate.low > step.model.high
+
+    return [entry for entry in record.alternatives("model") if entry.changes.keys() == {key} and is_faster(entry)]
+
+
+def saved_by(record: Record, step: Step, key: str) -> float:
+    """Seconds of a step that the model alone takes less with the best other value of a key; 0 without one."""
+    if step.model is None:
+        return 0.0
+    own, found = step.model.median, faster(record, step, key)
+    ratios = [one.ratio.median if one.ratio else one.rate.median / own for one in found]
+    return step.images / own * (1 - 1 / max(ratios, default=1.0))
 
 
 def _computing(step: Step, images: float) -> tuple[float, float, Figure]:

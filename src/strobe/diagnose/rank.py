@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
-from strobe.diagnose.attribution import COMPUTING, attribution, hooks
+from strobe.diagnose.attribution import COMPUTING, TRIED, attribution, hooks
 from strobe.diagnose.cores import taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
@@ -42,7 +42,7 @@ Rule = Callable[[Record, Step], Finding | list[Finding] | None]
 AGAIN = "raise the trainer's max_time or max_steps until six or more are measured."
 CEILINGS = ("loader", "model", "transfer", "joint")
 
-# A symptom, the cause that explains it if that gains more, and why.
+# A symptom, the cause that explains it if that costs more, and why.
 EXPLAINED = (
     ("small_batch", "loader", "larger batches do not load faster"),
     ("launch_bound", "loader", "the device idles because it waits for data"),
@@ -141,7 +141,7 @@ def diagnose(record: Record) -> list[Finding]:
     """The findings: time that a perfect run would not spend, by cause, the largest first; else ``nothing``.
 
     A finding is left out if less than 3% is predicted, if there may be no gain (unless the run itself lost the
-    time, ``LOST``), if it depends on a wrong ceiling, or if one that gains more explains it (``EXPLAINED``) or
+    time, ``LOST``), if it depends on a wrong ceiling, or if one that costs more explains it (``EXPLAINED``) or
     changes the same keys. If each step pays more for something else (``PER_STEP``) than for its own fixed cost, a
     larger batch is a remedy for that. A run without a measured step has no findings; with fewer than ``FEWEST_STEPS``
     it has only the largest part, if that is evident.
@@ -165,7 +165,7 @@ def diagnose(record: Record) -> list[Finding]:
     grows = (grown := growth(record, step)) is not None and grown[1] in COMPUTING
     wrong = grows or too_low(record) is not None or taken(record, "ceilings") > 0
     kept: list[Finding] = []
-    for finding in sorted(found, key=lambda finding: (-finding.predicted_speedup.median, finding.cause)):
+    for finding in sorted(found, key=lambda one: (-(one.lost or 0.0), -one.predicted_speedup.median, one.cause)):
         rests = wrong and finding.cause not in (*LOST, *ENDANGERS)
         # A finding that is explained explains no other.
         if _helps(finding, shares) and not rests and not any(_covers(stronger, finding) for stronger in kept):
@@ -330,13 +330,15 @@ def _helps(finding: Finding, shares: Mapping[tuple[str, str], float]) -> bool:
     predicted = finding.predicted_speedup
     observed = finding.cause in ("workers_hurt", "threads") and (finding.cause, finding.subject) in shares
     sure = finding.cause in LOST or observed or predicted.low >= 1
+    if finding.cause == "small_batch" and not finding.lost:  # it is faster, but not for a fixed cost: a remedy
+        return False
     return finding.cause in ENDANGERS or (finding.cause != "nothing" and predicted.median >= WORTH and sure)
 
 
 def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:
-    """The share of training that a cause takes: by attribution, or else by the predicted saving."""
+    """The share of training that a cause takes: by attribution, or of what is no part of it, by what its rule saw."""
     known = (finding.cause, finding.subject) in shares
-    if (finding.cause in (*LOST, "small_batch") or known) and finding.cause not in UNATTRIBUTED:
+    if (finding.cause in (*LOST, "small_batch", *TRIED) or known) and finding.cause not in UNATTRIBUTED:
         return shares.get((finding.cause, finding.subject), 0.0)
     return max(0.0, 1 - 1 / finding.predicted_speedup.median)
 

@@ -8,14 +8,16 @@ from strobe.diagnose.attribution import (
     OPTIMIZER_SHARE,
     SLEEPING,
     around_update,
-    fixed_cost,
+    cores_to_compute,
+    seconds_of,
 )
-from strobe.diagnose.cores import taken
+from strobe.diagnose.cores import IDLE, taken
 from strobe.diagnose.looks import recomputed
-from strobe.diagnose.predict import NOTABLE, Step, up_to, with_model, without
+from strobe.diagnose.predict import NOTABLE, Step, faster, idle_of_device, up_to, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import (
     ACCUMULATE,
+    BATCH_SIZE,
     PREPARING,
     accumulated,
     cores_of_a_rank,
@@ -44,13 +46,13 @@ def small_batch(record: Record, step: Step) -> Finding | None:
     now = record.whole("data.batch_size")
     if not now or now < 1:
         return None
-    larger = {size: entry for entry in _changing(record, "data.batch_size") if (size := _size(entry)) > now}
-    faster = {size: entry for size, entry in larger.items() if _is_faster(entry, step)}
-    if not faster:
+    larger = {_size(one): one for one in record.alternatives("model") if _size(one) > now}
+    quicker = {size: entry for entry in faster(record, step, BATCH_SIZE) if (size := _size(entry)) > now}
+    if not quicker:
         return None
-    best = max((entry.rate for entry in faster.values()), key=lambda rate: rate.median)
+    best = max((entry.rate for entry in quicker.values()), key=lambda rate: rate.median)
     # The smallest that is not shown to be slower: beyond it lies noise.
-    knee = min(size for size, entry in faster.items() if entry.rate.high >= KNEE * best.low)
+    knee = min(size for size, entry in quicker.items() if entry.rate.high >= KNEE * best.low)
     measured = ", ".join(
         f"{estimate(asdict(entry.rate), rate)} images/s at {size}" for size, entry in sorted(larger.items())
     )
@@ -58,14 +60,32 @@ def small_batch(record: Record, step: Step) -> Finding | None:
     found = [
         Finding(
             "small_batch",
-            f"Batches of {now} are too small: each has a fixed cost of {duration(fixed_cost(record, step))}",
+            _too_small(now, record, step),
             f"The model alone reaches {own}{measured}.",
             *_in_batches_of(size, now, entry, record, step),
         )
-        for size, entry in sorted(faster.items())
+        for size, entry in sorted(quicker.items())
         if size >= knee
     ]
     return next((one for one in found if one.predicted_speedup.low > 1), found[0])
+
+
+def _too_small(now: int, record: Record, step: Step) -> str:
+    """The title: what a batch costs whatever its size, and whether the cores, or a GPU, are idle meanwhile.
+
+    Busy cores may still wait for each other, as torch's threads do in short operations, so they prove nothing.
+    """
+    fixed = seconds_of("small_batch", record, step)
+    title = f"Batches of {now} compute fewer images per second than larger ones"
+    if record.text("accelerator") == "cpu":
+        used = [record.number("cores_used", name) for name in ("forward", "backward")]
+        known = [one for one in used if one is not None]
+        idle = bool(known) and max(known) < (1 - IDLE) * cores_to_compute(record)
+    else:
+        idle = idle_of_device(record) >= NOTABLE * step.seconds
+    if idle and fixed:
+        title = f"Batches of {now} are too small to keep the {'cores' if step.cores else 'GPU'} busy"
+    return f"{title}: each has a fixed cost of {duration(fixed)}" if fixed else title
 
 
 def _in_batches_of(
@@ -104,7 +124,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
         return None
     evidence = f"The update costs {duration(seconds)} per {duration(step.seconds)} step."
     used = record.number("cores_used", "optimizer")
-    fused = [entry for entry in _changing(record, "model.fused") if _is_faster(entry, step)]
+    fused = faster(record, step, "model.fused")
     if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
         if (others := taken(record) >= (1 - used) / 2) and not fused:
             return None
@@ -190,15 +210,17 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
     if measured or step.cores is None or not count or not own or not record.has("threads"):
         return None
     fitting = max(1, math.floor(own))
-    if _changing(record, "threads") or fitting >= count:
+    if fitting >= count:
         return None
+    predicted = up_to(without(step, compute=(step.compute - step.per_step) * step.images * (1 - fitting / count)))
     return Finding(
         "threads",
         title,
         f"{count / fitting:.3g} threads compete for each core; what that costs was not measured.",
         f"Compute on {_threads(str(fitting))}.",
         (f"threads={fitting}",),
-        up_to(without(step, compute=(step.compute - step.per_step) * step.images * (1 - fitting / count))),
+        predicted,
+        lost=1 - 1 / predicted.median,
     )
 
 
@@ -234,10 +256,10 @@ def _setting(
     record: Record, step: Step, key: str, *, cause: str, title: str, advice: Callable[[str], str]
 ) -> Finding | None:
     """The fastest other value of a key, if the model alone measured faster with it."""
-    faster = [entry for entry in _changing(record, key) if _is_faster(entry, step)]
-    if step.model is None or not faster:
+    found = faster(record, step, key)
+    if step.model is None or not found:
         return None
-    best = max(faster, key=lambda entry: entry.rate.median)
+    best = max(found, key=lambda entry: entry.rate.median)
     evidence = (
         f"The model alone reaches {pace(best.rate.median)} with {best.overrides[0]}, {pace(step.model.median)} now."
     )
@@ -261,18 +283,7 @@ def _slowed(rate: Figure, seconds: float) -> Figure:
     return Figure(*(1 / (1 / value + seconds) for value in (rate.median, rate.low, rate.high)))
 
 
-def _changing(record: Record, key: str) -> list[Alternative]:
-    """The model's measured alternatives that change only this key."""
-    return [entry for entry in record.alternatives("model") if entry.changes.keys() == {key}]
-
-
-def _is_faster(entry: Alternative, step: Step) -> bool:
-    """Whether it is faster beyond noise: in turns, or because the two intervals do not overlap."""
-    if entry.ratio is not None:
-        return entry.ratio.low > 1
-    return step.model is not None and entry.rate.low > step.model.high
-
-
 def _size(entry: Alternative) -> int:
-    value = entry.changes["data.batch_size"]
+    """Images of a batch, where the alternative changes nothing else; else 0."""
+    value = entry.changes.get(BATCH_SIZE, "") if len(entry.changes) == 1 else ""
     return int(value) if value.isdigit() else 0

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from strobe.diagnose.attribution import COMPUTING, IN_WORDS, garbage_seconds
+from strobe.diagnose.attribution import COMPUTING, IN_WORDS, garbage_seconds, seconds_of
 from strobe.diagnose.foreign import is_foreign
 from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_model, without
@@ -102,7 +102,6 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     ]
     predicted, best = max(measured, key=lambda pair: pair[0].median, default=(None, None))
     overrides: tuple[str, ...] = best.overrides if best else ()
-    lost: float | None = None
     if predicted is None or predicted.median < WORTH:
         tried = any("model.compile" in entry.changes for _, entry in measured)
         known = record.setting("model.compile")
@@ -110,8 +109,7 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
             return None
         overrides = () if known is None else ("model.compile=true",)
         if is_foreign(record):  # of which nothing is measured
-            most = without(step, compute=starving)
-            predicted, lost = up_to(most), 1 - 1 / most.median
+            predicted = up_to(without(step, compute=starving))
         else:
             predicted = _between(step, step, likely=starving / 2, most=starving)
     advice = "Use larger batches, so that each kernel does more."
@@ -128,7 +126,7 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
         advice,
         overrides,
         predicted,
-        lost=lost,
+        lost=max(starving, seconds_of("small_batch", record, step)) / (step.total * step.images),
     )
 
 
@@ -235,6 +233,7 @@ def _idle_tensor_cores(record: Record, step: Step) -> Finding | None:
     able = (as_number(capability[0]) or 0 if capability else 0) >= BFLOAT16
     if measured or not able or seconds < NOTABLE * step.seconds:
         return None
+    most = without(replace(step, busy=max(0.0, step.busy - seconds / step.images)), compute=seconds)
     return Finding(
         "precision",
         f"Float32 matrix products take {percent(min(1.0, seconds / step.seconds))} of each step, and leave the tensor "
@@ -243,7 +242,8 @@ def _idle_tensor_cores(record: Record, step: Step) -> Finding | None:
         "compute them in TensorFloat-32, which keeps 10 bits of each number's fraction.",
         "Allow TensorFloat-32, or train in mixed precision (bfloat16), which is faster still; compare the accuracy.",
         ("matmul_precision=high",),
-        up_to(without(replace(step, busy=max(0.0, step.busy - seconds / step.images)), compute=seconds)),
+        up_to(most),
+        lost=1 - 1 / most.median,
     )
 
 
@@ -285,6 +285,7 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
         "Train in single precision.",
         overrides,
         Figure(most.median, 1.0, most.high),
+        lost=1 - 1 / most.median,
     )
 
 
