@@ -138,3 +138,15 @@ def test_a_terminal_gets_what_fits(
     headings = next(line for line in capsys.readouterr().out.splitlines() if "images/s" in line)
     assert ("optimizer" in headings) == (width == 180)
     assert ("waiting" in headings) == (width >= 120)
+
+
+def test_of_a_speed_up_that_is_too_wide_to_tell_no_figure_is_printed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for rates, told in (([90, 400, 70], "not known: 3 runs differ too much"), ([150, 152, 148], "1.50 (1.")):
+        cells = [("loader=skimage", [100, 101, 99]), ("loader=native", rates)]
+        ended(write_sweep(tmp_path / str(rates[0]), cells))
+        shown = capsys.readouterr().out
+        assert told in shown
+        settled = "To know what is not known, train longer, or more often (sweep.repeats)." in shown
+        assert settled == ("not known:" in shown) == told.startswith("not known:")

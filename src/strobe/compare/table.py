@@ -13,7 +13,7 @@ from rich.text import Text
 
 from strobe.compare.cells import ACCURACY, CEILINGS
 from strobe.compare.shown import Cell, Comparison, between, comparison_of
-from strobe.present.format import estimate, figure, rate
+from strobe.present.format import UNKNOWN, counted, estimate, figure, rate
 from strobe.present.terminal import say
 from strobe.records.sweep import INTERRUPTED
 
@@ -89,7 +89,7 @@ def _figures(compared: Comparison) -> list[Column]:
     return [
         Column("", lambda cell: cell.place if len(cells) > 1 else "", False),
         Column(compared.unit, lambda cell: estimate(cell.record.summary["images_per_second"])),
-        Column("times as fast", lambda cell: estimate(cell.record.summary["speedup"])),
+        Column("times as fast", _times),
         Column("verdict", _verdict, False),
         Column("runs", lambda cell: str(_measured(cell) or "") if len(counts) > 1 else ""),
         *(Column(heading, methodcaller("share", name)) for heading, name in _PHASES.items()),
@@ -98,6 +98,15 @@ def _figures(compared: Comparison) -> list[Column]:
         *(Column(heading, methodcaller("told", gigabytes, "memory", name)) for heading, name in _MEMORY.items()),
         *(Column("accuracy", methodcaller("told", "{:.3f}".format, "accuracy", name)) for name in accuracy[:1]),
     ]
+
+
+def _times(cell: Cell) -> str:
+    """The speed-up; of one that is too wide to tell how many runs differ, or its lower end if that is above 1."""
+    ratio = cell.speedup
+    if ratio is None or ratio.tells or ratio.low is None:
+        return estimate(cell.record.summary["speedup"])
+    differ = f"{UNKNOWN}: {counted(_measured(cell), 'run')} differ too much"
+    return f"at least {figure(ratio.low)}" if ratio.low > 1 else differ
 
 
 def _measured(cell: Cell) -> int:
@@ -122,6 +131,8 @@ def _lines(compared: Comparison, comparison: Mapping[str, Any]) -> list[str]:
         f"(the smallest that does: {between(knee)})"
         for knee in comparison["knees"]
     ]
+    if any(_times(cell).startswith(UNKNOWN) for cell in compared.cells):
+        lines.append("To know what is not known, train longer, or more often (sweep.repeats).")
     lines += [*([compared.alone] if compared.alone else []), *comparison["notes"]]
     if any(cell.rate and cell.rate.of == "steps" for cell in compared.cells):
         lines.append("The interval of a single run's rate is over its steps: another run may well lie outside.")

@@ -1,16 +1,18 @@
 """What a finding in a record promises: a speed-up with its interval, or a bound in words."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from strobe.diagnose.predict import WORTH
-from strobe.diagnose.rules import Finding
+from strobe.diagnose.rules import FINE, NO_CAUSE, NO_CERTAIN, Finding
 from strobe.diagnose.wasted import FOR_NOTHING
 from strobe.measure import WIDEST
-from strobe.present.format import as_fast, percent
+from strobe.present.format import UNKNOWN, as_fast, counted, percent
 from strobe.records.run import Record
 
 WITHOUT = {"loader": "With no waiting at all", "unbatched_loop": "If they were", "unfused_attention": "Fused"}
+MOST_UNCERTAIN = 3  # are named
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 # What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else;
 # what a library computes, padding, and what is for nothing take the caches of what comes after; what grows was not free
@@ -81,7 +83,25 @@ def _is_bounded(finding: Mapping[str, Any]) -> bool:
     return not finding.get("overrides") and not is_measured(finding)
 
 
-def span(finding: Finding) -> str:
-    """The interval of a prediction that promises nothing: ``0.8x to 3.4x``."""
-    ends = (finding.predicted_speedup.low, finding.predicted_speedup.high)
-    return " to ".join(f"{min(end, 99):.2g}x" for end in ends)
+def uncertain(finding: Finding, steps: int) -> str:
+    """Why so many measured steps promise no gain: a clause."""
+    known, number = _span(finding), counted(steps, "step")
+    return f"{known}: {number} differ too much" if known == UNKNOWN else f"too uncertain, {known} from {number}"
+
+
+def with_uncertain(nothing: Finding, found: Sequence[Finding]) -> Finding:
+    """The finding ``nothing``, with what may help: its gain is too uncertain to predict, or its cause is not known."""
+    doubtful = [one for one in found if one.overrides and one.predicted_speedup.median >= WORTH]
+    doubtful.sort(key=lambda one: -one.predicted_speedup.median)
+    if not doubtful or nothing.title not in (FINE, NO_CAUSE):
+        return nothing
+    named = ", ".join(f"{' '.join(one.overrides)} ({_span(one)})" for one in doubtful[:MOST_UNCERTAIN])
+    sure = any(one.predicted_speedup.low > 1 for one in doubtful)
+    title = NO_CERTAIN if nothing.title == FINE and not sure else NO_CAUSE
+    return replace(nothing, title=title, evidence=f"{nothing.evidence} Worth a try: {named}; strobe tune tells.")
+
+
+def _span(finding: Finding) -> str:
+    """The interval of a prediction that promises nothing: ``0.8x to 1.9x``; ``not known`` if it is wider than that."""
+    low, high = finding.predicted_speedup.low, finding.predicted_speedup.high
+    return UNKNOWN if high > WIDEST * low else f"{low:.2g}x to {high:.2g}x"

@@ -18,7 +18,7 @@ from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.lines import with_line
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
-from strobe.diagnose.promise import ENDANGERS, bound, gain, is_measured, span
+from strobe.diagnose.promise import ENDANGERS, bound, gain, is_measured, uncertain, with_uncertain
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
     ACCUMULATE,
@@ -94,7 +94,6 @@ AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
 }
 UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # part of the other parts
 PER_STEP = ("optimizer", "stalled", "callback", "loop_code", "logging", "checkpoint")  # a larger batch pays less often
-MOST_UNCERTAIN = 3
 TIE = 0.15  # of the largest share: smaller differences vary from run to run
 FEWEST_STEPS = 6  # measured: from here on the smallest and the largest enclose the median 95 times in 100
 EVIDENT = 0.25  # of training: with fewer steps, smaller parts are not reported
@@ -183,7 +182,7 @@ def diagnose(record: Record) -> list[Finding]:
     if few := _few(record):
         kept = [replace(one, evidence=f"{one.evidence} {few}") for one in kept if _is_evident(one, record)][:1]
     if not kept:
-        return [_with_uncertain(one, found) for one in found if one.cause == "nothing"][:1]
+        return [with_uncertain(one, found) for one in found if one.cause == "nothing"][:1]
     payers = [one for one in kept if one.cause in PER_STEP]
     if few or batch is None or not payers or (batch.lost or 0.0) > (payers[0].lost or 0.0):
         return kept
@@ -232,8 +231,8 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
         why = f"; no more, because {why}" if (why := _limit(record, step_of(record), first)) else ""
         told = f" {most}{why}."
     elif first.overrides:
-        told = f" Try {' '.join(first.overrides)}: its gain is too uncertain to predict, {span(first)} from "
-        told += f"{counted(record.count('steps', 'measured') or 0, 'step')}; a longer run or strobe tune tells."
+        why = uncertain(first, record.count("steps", "measured") or 0)
+        told = f" Try {' '.join(first.overrides)}: its gain is {why}; a longer run or strobe tune tells."
     else:
         told = f" {first.advice}"
     return f"{begin}{title}{_ceilings(record)}.{told}{end}"
@@ -341,17 +340,6 @@ def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:
     if (finding.cause in (*LOST, "small_batch", *TRIED) or known) and finding.cause not in UNATTRIBUTED:
         return shares.get((finding.cause, finding.subject), 0.0)
     return max(0.0, 1 - 1 / finding.predicted_speedup.median)
-
-
-def _with_uncertain(nothing: Finding, found: Sequence[Finding]) -> Finding:
-    """The finding ``nothing``, with what may help but is too uncertain to predict."""
-    doubtful = [one for one in found if one.overrides and one.predicted_speedup.median >= WORTH]
-    doubtful.sort(key=lambda one: -one.predicted_speedup.median)
-    if not doubtful or nothing.title not in ("Nothing to fix", "No cause found"):
-        return nothing
-    named = ", ".join(f"{' '.join(one.overrides)} ({span(one)})" for one in doubtful[:MOST_UNCERTAIN])
-    title = "No certain gain" if nothing.title == "Nothing to fix" else nothing.title
-    return replace(nothing, title=title, evidence=f"{nothing.evidence} Worth a try, with an uncertain gain: {named}.")
 
 
 def _covers(stronger: Finding, finding: Finding) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 from strobe.measure import WIDEST
 
+UNKNOWN = "not known"  # an interval that is too wide to say more
 TIMES = "\u00d7"
 _NAMES = ("Python's", "Linux")  # which a sentence may begin with, and that are not written like code
 _UNITS = ((0.9995e-3, 1e6, "µs"), (0.9995, 1e3, "ms"), (119.5, 1.0, "s"), (7170, 1 / 60, "min"))

@@ -8,6 +8,7 @@ from typing import Any
 
 from strobe.records.run import Figure
 
+FINE, NO_CERTAIN, NO_CAUSE = "Nothing to fix", "No certain gain", "No cause found"  # titles of ``nothing``
 NAMES_LINES = " profiler=python names the lines."  # at the end of advice, where none is known
 
 

@@ -3,7 +3,7 @@
 from strobe.diagnose.attribution import IN_WORDS
 from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import Step
-from strobe.diagnose.rules import Finding
+from strobe.diagnose.rules import FINE, NO_CAUSE, Finding
 from strobe.diagnose.symptoms import MANY, PREPARING, operations_of, preparing, too_low
 from strobe.present.format import pace, percent
 from strobe.records.run import Figure, Record
@@ -29,7 +29,7 @@ _CEILINGS = {
 def nothing(record: Record, step: Step) -> Finding | None:
     """How near training is to its ceiling; it promises no gain, so it is listed only if there is no other finding."""
     efficiency, limit = record.number("efficiency"), _limit(record)
-    title, advice = "Nothing to fix", "Going faster needs faster hardware or a smaller model."
+    title, advice = FINE, "Going faster needs faster hardware or a smaller model."
     if others := taken(record, "ceilings"):
         evidence = f"Other processes took {percent(others)} of the time while the ceilings were measured."
         return Finding("nothing", "Not measurable here", evidence, _REPEAT, (), Figure(1.0, 1.0, 1.0))
@@ -48,7 +48,7 @@ def nothing(record: Record, step: Step) -> Finding | None:
         evidence = f"Training runs at {percent(efficiency)} of what {limit}."
     scaling = _scaling(record, step)
     if efficiency is None or limit is None or efficiency < NEAR:
-        title = "No cause found"
+        title = NO_CAUSE
         advice = "Look at the largest part of a step in a trace (profiler=trace)."
         evidence += _largest(record, scaling)
         if (made := operations_of(record)) >= MANY:
