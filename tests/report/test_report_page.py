@@ -95,6 +95,16 @@ def test_phases_and_ceilings_are_drawn_on_scales_of_their_own() -> None:
     assert width["measured"] / width["loader"] == pytest.approx(1463 / 3230, abs=0.001)  # evenly, from 0
 
 
+def test_how_far_a_ceiling_drifted_is_told() -> None:
+    def told(drift: float | None) -> str:
+        return words_of(
+            page_of(complete() | {"ceilings": complete()["ceilings"] | {"drift": drift}}).section("ceilings")
+        )
+
+    assert "from minute to minute: measured again, the same ceiling was 7% apart." in told(0.07)
+    assert "measured again" not in told(None)
+
+
 SHARED = complete()["ceilings"] | {"shared_cores": True, "joint": 3100.0}
 SLOW = complete()["ceilings"] | {"loader": 2000.0, "intervals": {"loader": [1950.0, 2050.0]}}
 BUSY = {"others": 0.4, "stolen": 0.0, "delayed": 0.3, "busiest": [{"name": "stress", "pid": 1, "cores": 1.5}]}

@@ -144,6 +144,7 @@ def test_ceilings_take_one_line(tmp_path: Path) -> None:
     assert told(joint=None) == f"{both}; {reaches} the loader alone"
     assert told(joint=None, transfer=3100) == f"{both}; {reaches} the transfer alone"
     assert told(joint=1000.0).endswith("; a ceiling was measured too low: training was faster")
+    assert told(joint=None, drift=0.07).endswith("of the loader alone; measured again, the same ceiling was 7% apart")
     assert told(loader=None, joint=None) == f"model alone 8,120 images/s; {reaches} the model alone"
     assert told(loader=None, joint=None, reason="No loader.").endswith("the model alone. No loader")
     assert told(loader=None, model=None, joint=None, reason="ceilings=false.") == "not measured: ceilings=false"

@@ -17,7 +17,7 @@ from strobe.present.charts.svg import line, meter, rect, svg, whisker
 from strobe.present.format import counted, duration, figure, interval, listed, percent, size, times
 from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, facts, more, named, note
 from strobe.records.run import Alternative, Record, as_number, rate_of
-from strobe.report.wording import ceiling_rates, entries, lowest, phase_of, share_of_ceiling, unit_of
+from strobe.report.wording import ceiling_rates, drift, entries, lowest, phase_of, share_of_ceiling, unit_of
 
 DEVICE = ("transfer", "prepare", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
@@ -196,6 +196,8 @@ def _words(record: Record) -> list[Part]:
         lines += ["This run reaches", Text(percent(share), "b"), f"of the lowest ceiling ({_NAMES[key][0].lower()})."]
     if wrong := too_low(record):
         lines.append(f"{_NAMES[wrong][0]} was measured too low: the machine was slower then than in training.")
+    if changed := drift(record):
+        lines.append(f"The machine's speed changes from minute to minute: {changed}.")
     if record.flag("ceilings", "shared_cores"):
         words = "Loader and model share the same cores, so neither reaches its own ceiling while both work"
         joint = record.number("ceilings", "joint")

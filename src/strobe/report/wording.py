@@ -193,8 +193,16 @@ def ceilings(record: Record) -> str:
         least = lowest(record)
         whole = "that" if least == "joint" else f"the {least} alone"
         parts.append(f"this run's {rate(rate_of(record) or 0.0)} is {percent(share)} of {whole}")
+    if parts and (changed := drift(record)):
+        parts.append(changed)
     told, reason = "; ".join(parts), (record.text("ceilings", "reason") or "").rstrip(".")
     return f"{told}. {reason}" if told and reason else told or (reason and f"not measured: {reason}")
+
+
+def drift(record: Record) -> str:
+    """How far apart a ceiling was when it was measured again; empty where none was."""
+    found = record.number("ceilings", "drift")
+    return "" if found is None else f"measured again, the same ceiling was {percent(abs(found))} apart"
 
 
 def ranks(record: Record) -> str:
