@@ -109,6 +109,16 @@ def test_the_verdict_comes_first_and_is_no_surer_than_the_record(
     assert unsaid not in seen
 
 
+@pytest.mark.parametrize("verdict", ["faster", "no difference", "too few runs"])
+def test_the_tile_has_a_speed_up_only_where_it_is_none_by_chance(verdict: str) -> None:
+    record = comparison(2)
+    record["cells"][0]["verdict"] = verdict
+    tiles = of_class(page_of(record).tree, "figures")[0]
+    (tile,) = (found for found in tiles if "Against" in words_of(found))
+    assert (GAIN in words_of(tile)) == (verdict == "faster")
+    assert verdict == "faster" or verdict in words_of(tile)
+
+
 def test_cells_of_which_none_completed_are_counted_by_how_they_ended() -> None:
     record = comparison(2)
     record["cells"] = [

@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from strobe.compare.charts import devices, operators, over_batch, over_workers, phases, speedups
-from strobe.compare.shown import DEFAULT, MARKS, Cell, Comparison, comparison_of
+from strobe.compare.shown import DEFAULT, MARKS, Cell, Comparison, Value, comparison_of
 from strobe.present import parts as kit
 from strobe.present.charts.svg import rect, svg, whisker
 from strobe.present.format import counted, cut, duration, figure, interval, percent, size, times
@@ -110,8 +110,12 @@ def verdict(compared: Comparison) -> str:
         return f"{'The baseline, ' * best.baseline}{name}{',' * best.baseline} {is_}: {much}{rest}."
     if best.verdict in ("no difference", "too few runs"):
         return f"{name} looks {times(ratio.median)} as fast as {baseline}, but these runs cannot tell."
-    gain = times(ratio.median) if ratio.tells else f"at least {times(ratio.low or 0.0)}"
-    return f"{name} {f'{is_}:' if best.place else 'is'} {gain} as fast as {baseline}{rest}."
+    return f"{name} {f'{is_}:' if best.place else 'is'} {_gain(ratio)} as fast as {baseline}{rest}."
+
+
+def _gain(ratio: Value) -> str:
+    """A speed-up; of one whose interval is too wide to tell, the lower end."""
+    return times(ratio.median) if ratio.tells else f"at least {times(ratio.low or 0.0)}"
 
 
 def _badges(compared: Comparison) -> list[tuple[str, str]]:
@@ -134,9 +138,9 @@ def _tiles(compared: Comparison) -> list[kit.Tile]:
         tiles.append(kit.Tile(name, figure(best.rate.median), note=spread))
     if best and best.speedup:
         where = "the baseline" if compared.baseline else "the same cell there"
-        tiles.append(
-            kit.Tile(f"Against {where}", times(best.speedup.median), note=best.speedup.factors or "no interval")
-        )
+        # No figure of what may be chance: the verdict says what these runs cannot tell.
+        much = _gain(best.speedup) if best.verdict in ("faster", "slower") else best.told_verdict
+        tiles.append(kit.Tile(f"Against {where}", much, note=best.speedup.factors or "no interval"))
     failed = len(compared.cells) - len(compared.measured)
     left = f"{failed:,} not measured" if failed else "all measured"
     counts = [len(cell.runs) for cell in compared.cells]
