@@ -13,6 +13,7 @@ import pytest
 
 from strobe.measure import contention
 from strobe.measure.environment import usable_cores
+from support.files import plant
 
 BURN = [sys.executable, "-S", "-c", "import time\nwhile time.process_time() < {}: pass"]
 
@@ -68,6 +69,19 @@ def test_a_quota_is_read_of_either_kind_of_cgroup(
     assert contention.between(before, at(10, 4, 100, 80), 1)["throttled"] == pytest.approx(0.4)
     # Of eight processors: the times of all of them add up.
     assert contention.between(before, at(10, 32, 100, 80), 1)["throttled"] == pytest.approx(0.8)
+
+
+def test_the_group_with_the_smallest_quota_tells_how_long_it_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contention, "_CGROUP", tmp_path)
+    monkeypatch.setattr(contention, "_PROC", tmp_path / "proc")
+    stat = b"nr_periods 100\nnr_throttled 40\nthrottled_usec 3000000\n"
+    none = b"nr_periods 0\nnr_throttled 0\nthrottled_usec 0\n"
+    plant(tmp_path, {"proc/self/cgroup": b"0::/slice/job\n", "slice/cpu.max": b"100000 100000\n"})
+    plant(tmp_path, {"slice/cpu.stat": stat, "slice/job/cpu.stat": none, "cpu.stat": b"usage_usec 5\n"})
+    found = contention.read()
+    assert (found.throttled, found.periods, found.stopped) == (3.0, 100, 40)
 
 
 def test_a_machine_that_tells_nothing_is_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,29 @@ CORES = len(os.sched_getaffinity(0))
 )
 def test_cores_by_quota_and_affinity(tmp_path: Path, files: dict[str, str], quota: int) -> None:
     plant(tmp_path, {name: f"{text}\n".encode() for name, text in files.items()})
-    assert usable_cores(tmp_path) == min(CORES, quota)
+    assert usable_cores(tmp_path, tmp_path / "none") == min(CORES, quota)
+
+
+@pytest.mark.parametrize(
+    ("own", "files", "quota"),
+    [
+        ("0::/user.slice/job.scope", {"user.slice/cpu.max": "100000 100000"}, 1),  # of the group around it
+        ("0::/user.slice/job.scope", {"other.slice/cpu.max": "100000 100000"}, CORES),
+        ("0::/a/b", {"cpu.max": "max 100000", "a/cpu.max": "150000 100000", "a/b/cpu.max": "50000 100000"}, 1),
+        (
+            "4:memory:/x\n1:cpu,cpuacct:/docker/abc\n0::/",
+            {"cpu/docker/abc/cpu.cfs_quota_us": "100000", "cpu/docker/abc/cpu.cfs_period_us": "100000"},
+            1,
+        ),
+        ("0::/docker/abc", {"cpu.max": "100000 100000"}, 1),  # the container sees its own group as the root
+        ("0::/../../else", {"cpu.max": "100000 100000"}, 1),
+    ],
+)
+def test_the_smallest_quota_of_the_groups_around_a_process_holds(
+    tmp_path: Path, own: str, files: dict[str, str], quota: int
+) -> None:
+    plant(tmp_path, {f"fs/{name}": f"{text}\n".encode() for name, text in files.items()} | {"own": own.encode()})
+    assert usable_cores(tmp_path / "fs", tmp_path / "own") == min(CORES, quota)
 
 
 def test_affinity_limits_the_cores(tmp_path: Path) -> None:

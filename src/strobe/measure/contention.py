@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from strobe.measure.environment import CGROUP, quotas
+
 TICKS = os.sysconf("SC_CLK_TCK")  # per second: the unit of the kernel's counters
 NAMED = 3  # how many other processes are named, busiest first
 KERNEL = 2  # the parent of the kernel's own workers
@@ -20,7 +22,7 @@ LEAST_CORES = 0.05  # a process that used less is not named
 MOST_CORES = 8  # whose clocks are read
 READ_EVERY, READ_SHARE = 1.0, 0.01  # between two readings: seconds at least, and their share of the time
 
-_PROC, _CGROUP, _CORES = Path("/proc"), Path("/sys/fs/cgroup"), Path("/sys/devices/system/cpu")
+_PROC, _CGROUP, _CORES = Path("/proc"), CGROUP, Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True)
@@ -140,11 +142,11 @@ def _processors() -> tuple[float | None, float | None]:
 
 
 def _quota() -> tuple[float | None, float | None, float | None]:
-    """Seconds that the quota stopped this cgroup (version 2 or 1), its periods, and the periods in which it did."""
-    for folder, name, unit in ((_CGROUP, "throttled_usec", 1e6), (_CGROUP / "cpu", "throttled_time", 1e9)):
-        path = folder / "cpu.stat"
-        if (throttled := _field(path, name)) is not None:
-            return throttled / unit, _field(path, "nr_periods"), _field(path, "nr_throttled")
+    """Seconds that the smallest quota stopped its cgroup (version 2 or 1), its periods, and those in which it did."""
+    for path in (folder / "cpu.stat" for folder in quotas(_CGROUP, _PROC / "self" / "cgroup")):
+        for name, unit in (("throttled_usec", 1e6), ("throttled_time", 1e9)):
+            if (throttled := _field(path, name)) is not None:
+                return throttled / unit, _field(path, "nr_periods"), _field(path, "nr_throttled")
     return None, None, None
 
 

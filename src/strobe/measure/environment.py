@@ -12,12 +12,15 @@ import shutil
 import socket
 import subprocess
 from importlib.metadata import PackageNotFoundError, version
-from math import ceil
+from math import ceil, inf
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ["torch", "torchvision", "lightning", "pytorch-lightning", "hydra-core", "numpy"]  # those that are installed
 PACKAGES += ["rasterio", "scikit-image", "tifffile"]
+CGROUP, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+OLDER_QUOTA = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
 BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x86's and Arm's
 
 
@@ -53,17 +56,39 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
     }
 
 
-def usable_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """The cores that this process may use, by its affinity and its container's quota (cgroup v2 or v1)."""
+def usable_cores(cgroup: Path = CGROUP, own: Path = OWN_CGROUP) -> int:
+    """The cores that this process may use, by its affinity and the smallest quota of its cgroups (v2 or v1)."""
     cores = len(os.sched_getaffinity(0))
-    for names in (["cpu.max"], ["cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"]):
-        with contextlib.suppress(OSError, ValueError):
-            quota, period = " ".join((cgroup / name).read_text() for name in names).split()
-            return cores if quota in ("max", "-1") else max(1, min(cores, ceil(int(quota) / int(period))))
-    return cores
+    return max(1, ceil(min(cores, *quotas(cgroup, own).values())))
 
 
-def free_memory(*, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:
+def quotas(cgroup: Path = CGROUP, own: Path = OWN_CGROUP) -> dict[Path, float]:
+    """Folders of this process's cgroups, v2's and v1's, each with its quota in cores, or infinity: the smallest first.
+
+    A quota also holds for the groups within, so these are its own group, those around it, and the root.
+    """
+    places = {cgroup: "/", cgroup / "cpu": "/"}
+    with contextlib.suppress(OSError, ValueError):
+        for line in own.read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if "cpu" in controllers.split(",") or not controllers:
+                places[cgroup / "cpu" if controllers else cgroup] = path
+    found = {}
+    for root, path in places.items():
+        inner = Path(path.lstrip("/"))
+        for folder in (inner, *inner.parents) if ".." not in inner.parts else [Path()]:  # else it lies outside
+            found[root / folder] = min(_quota(root / folder, "cpu.max"), _quota(root / folder, *OLDER_QUOTA))
+    return dict(sorted(found.items(), key=itemgetter(1)))
+
+
+def _quota(folder: Path, *names: str) -> float:
+    with contextlib.suppress(OSError, ValueError):
+        quota, period = " ".join((folder / name).read_text() for name in names).split()
+        return int(quota) / int(period) if int(quota) > 0 else inf
+    return inf
+
+
+def free_memory(*, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = CGROUP) -> int | None:
     """Bytes that this container (cgroup v2) can still allocate; None if unknown."""
     found = [size for name, size in kernel_memory(meminfo).items() if name == "MemAvailable"]
     with contextlib.suppress(OSError, ValueError):
