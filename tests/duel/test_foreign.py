@@ -13,6 +13,7 @@ from strobe.duel import foreign
 from strobe.duel.foreign import Foreign
 from strobe.duel.paired_trial import Defeat, duel
 from strobe.measure.timing import Block
+from strobe.probe.takeover import LEFT_ON
 from strobe.process.fork import Failure
 from support.duels import LOOP, OF_A_STRANGER, TRAINER, become, files, said
 
@@ -133,6 +134,33 @@ def test_a_turn_has_whole_epochs_where_each_starts_its_workers(start: Start, sta
     turns = [training.turn(1e-6) for _ in range(3)]
     steps = [turn.steps for turn in turns if isinstance(turn, Block)]
     assert steps == 3 * [steps_of_a_turn]
+
+
+@pytest.mark.parametrize(("on", "steps_of_a_turn"), [("validation,logging", 14), ("", 2)])
+def test_a_turn_has_its_share_of_validations_and_logs_into_a_folder_of_its_own_where_they_are_left_on(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, on: str, steps_of_a_turn: int
+) -> None:
+    """7 steps an epoch, and a validation of 0.1 s after each second epoch."""
+    monkeypatch.setenv(LEFT_ON, on)
+    script = TRAINER
+    for old, new in (
+        ("torch.utils.data.DataLoader(Stream(), batch_size=None)", SETS.format(True)),
+        ("self.logger.experiment.config.update(anything=1)", "pass"),
+        ('raise RuntimeError("a turn is of training only")', "time.sleep(0.1)"),
+        ("max_steps=2,", "check_val_every_n_epoch=2, limit_val_batches=1, log_every_n_steps=1,"),
+        ("max_epochs=1,", "max_epochs=1, logger=import_module(name + '.loggers').CSVLogger('logs', 'mine'),"),
+    ):
+        assert old in script
+        script = script.replace(old, new)
+    training = start(script, "lightning.pytorch", "0")
+    assert isinstance(training.start(), Block)
+    turns = [turn for _ in range(3) if isinstance(turn := training.turn(1e-6), Block)]
+    assert [turn.steps for turn in turns] == 3 * [steps_of_a_turn]
+    assert all((turn.seconds > 0.1) == bool(on) for turn in turns[1:])
+    training.close()
+    assert [path.name for path in tmp_path.iterdir() if path.name != "__pycache__"] == ["script.py", "kept"]
+    logs = list((tmp_path / "kept").rglob("*.yaml"))
+    assert [path.parent.name for path in logs] == (["version_0"] if on else [])
 
 
 WITHOUT = "it ended without training: neither fit of a Lightning Trainer nor a loop over a DataLoader"

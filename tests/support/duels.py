@@ -134,6 +134,7 @@ def become(pipe: Connection, program: Program, place: str, folder: str) -> None:
     """
     print_into(Path(folder, OUTPUT))
     os.chdir(place)
+    os.environ.update(program.variables)
     for name in ("lightning.pytorch", "pytorch_lightning", "strobe", *ASKED):
         sys.modules.pop(name, None)
     sys.path.insert(0, "")  # for the folder of the program

@@ -11,7 +11,7 @@ from strobe.overrides import key_of
 from strobe.records.run import Alternative, Figure, Record
 from strobe.tune import composing
 from strobe.tune.composing import AS_GOOD
-from strobe.tune.dimensions import DIMENSIONS, OVER
+from strobe.tune.dimensions import DIMENSIONS, ON_REQUEST, OVER
 from strobe.tune.proposals import Proposal, advice, proposals
 from support.recorded import CAUSES, example
 
@@ -48,7 +48,7 @@ def test_each_finding_is_a_proposal_or_advice(cause: str) -> None:
     record = concluded(cause)
     prescribed = {override for proposal in offered(record) if not proposal.bounded for override in proposal.overrides}
     for found in record.items("findings"):
-        searched = all(key_of(override) in DIMENSIONS for override in found["overrides"])
+        searched = all(DIMENSIONS.get(key_of(override)) not in (None, *ON_REQUEST) for override in found["overrides"])
         if found["overrides"] and searched:
             assert set(found["overrides"]) <= prescribed
         elif found["overrides"]:
@@ -224,6 +224,48 @@ def test_compiling_is_tried_when_it_is_asked_for() -> None:
     assert "model.compile=true" in measured(record, ["compile"])
     (proposal,) = offered(record, ["compile"])
     assert proposal.overrides == ("model.compile=true",)
+
+
+def with_validations(*, batches: int, interval: float | None, epochs: int | None) -> Record:
+    """A script's that takes as long for validations as for its steps."""
+    record = concluded("nothing", summary__batches_per_epoch=batches)
+    step = step_of(record)
+    assert step is not None
+    pause = step.total * step.images
+    record.summary.update(between_seconds={"validation": pause}, script="python train.py")
+    record.summary["ceilings"] |= {"between": {"validation": pause}, "off": ["CSVLogger"]}
+    record.summary["overall_images_per_second"] = 1 / (2 * step.total)
+    record.config["trainer"] |= {"val_check_interval": interval, "check_val_every_n_epoch": epochs, "max_epochs": -1}
+    record.config["trainer"]["log_every_n_steps"] = 1
+    return record
+
+
+@pytest.mark.parametrize(
+    ("batches", "interval", "epochs", "tried", "gain"),
+    [
+        (4, 1.0, 1, ("trainer.check_val_every_n_epoch=10",), 2 / 1.1),
+        (40, 0.25, 1, ("trainer.val_check_interval=null", "trainer.check_val_every_n_epoch=2"), 2 / (1 + 1 / 8)),
+        (40, 4, None, ("trainer.val_check_interval=40",), 2 / 1.1),
+        (10**6, 1.0, 1, None, 1.0),  # in no turn there would be one
+    ],
+)
+def test_validation_is_tried_less_often_only_where_that_is_asked_for(
+    batches: int, interval: float, epochs: int | None, tried: tuple[str, ...] | None, gain: float
+) -> None:
+    record = with_validations(batches=batches, interval=interval, epochs=epochs)
+    offers = offered(record, ["validation"])
+    assert [one.overrides for one in offers] == ([tried] if tried else [])
+    assert [one.predicted.median for one in offers if one.predicted] == pytest.approx([gain] * len(offers), rel=0.03)
+    assert not any(one.dimensions & {"validation", "logging"} for one in offered(record))
+
+
+def test_logging_is_tried_less_often_only_where_that_is_asked_for_and_something_logs() -> None:
+    record = with_validations(batches=4, interval=1.0, epochs=1)
+    assert [one.overrides for one in offered(record, ["logging"])] == [("trainer.log_every_n_steps=50",)]
+    record.config["trainer"]["log_every_n_steps"] = 50
+    assert [one.overrides for one in offered(record, ["logging"])] == [("trainer.log_every_n_steps=500",)]
+    record.summary["ceilings"]["off"] = []
+    assert offered(record, ["logging"]) == []
 
 
 def test_what_is_compiled_is_measured_without() -> None:

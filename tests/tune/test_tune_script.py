@@ -197,6 +197,8 @@ def test_what_alters_results_says_so_with_the_losses(tmp_path: Path) -> None:
         "0.0% apart in the median, 2.0% at most)."
     )
     assert first_losses(tuning_of(tmp_path, "engine.num_workers=2", losses=losses)) == ""
+    seldom = tuning_of(tmp_path, "trainer.check_val_every_n_epoch=5")
+    assert warning(seldom).startswith("check_val_every_n_epoch=5 shows less of a training: its curves have fewer")
     larger = tuning_of(tmp_path, "data.batch_size=64")
     assert warning(larger).startswith("Each update sees 64 samples instead of 32")
     assert first_losses(larger) == NO_LOSSES  # as with manual optimization

@@ -8,6 +8,8 @@ from strobe.diagnose.attribution import OPTIMIZER_SHARE
 from strobe.diagnose.fetching import remedies
 from strobe.diagnose.predict import NOTABLE, Step, step_of, with_loader
 from strobe.diagnose.symptoms import (
+    EPOCHS,
+    INTERVAL,
     SIZE,
     cores_of_a_rank,
     crowded,
@@ -15,6 +17,7 @@ from strobe.diagnose.symptoms import (
     fitting_size,
     start_share,
     steady_waiting,
+    times_an_epoch,
     worker_limit,
 )
 from strobe.records.run import Alternative, Figure, Record
@@ -80,6 +83,31 @@ def workers_of(entry: Alternative, step: Step) -> int:
     """The workers of an alternative, those of the run if it does not change them."""
     value = entry.changes.get(WORKERS, "")
     return int(value) if value.isdigit() else step.workers
+
+
+def seldomer(record: Record, factor: float) -> tuple[tuple[str, ...], float, str]:
+    """Overrides to validate ``factor`` times less often, the share of validations that is left, and the advice."""
+    interval, epochs = record.setting(INTERVAL), record.whole(EPOCHS)
+    if epochs is None:
+        if record.has(EPOCHS) and isinstance(interval, int) and math.isfinite(factor):
+            every = interval * int(factor)
+            return (f"{INTERVAL}={every}",), 1 / factor, f"Validate every {every} batches."
+        return (), 1 / factor, "Validate less often, or on fewer images."
+    times = times_an_epoch(interval, record.number("batches_per_epoch"))
+    overrides: list[str] = []
+    left = 1.0
+    if times > 1 and record.has(INTERVAL):
+        overrides.append(f"{INTERVAL}=null")
+        left = 1 / times
+    wanted, most = factor * left, record.whole("trainer.max_epochs") or -1
+    every = most if most > 0 and epochs * wanted > most else math.ceil(epochs * min(wanted, 1e6))
+    if every > epochs:
+        overrides.append(f"{EPOCHS}={every}")
+        left *= epochs / every
+    if not overrides:
+        return (), 1 / factor, "Validate on fewer images, with trainer.limit_val_batches."
+    often = "once an epoch" if every <= epochs == 1 else f"every {max(every, epochs)} epochs"
+    return tuple(overrides), left, f"Validate {often}."
 
 
 def _loading(record: Record, step: Step) -> Iterator[str]:

@@ -3,10 +3,10 @@
 It is run by its path, in the program's own Python and folder, so it imports nothing that is installed there but what
 the program imports; a few modules of Strobe are loaded by their paths, from beside this one. The first training is the
 one that counts: a ``fit`` of a Trainer of either Lightning, or a loop over a DataLoader, or over ``strobe.watch``, in
-which an optimizer steps. It has no end, no validation, and keeps nothing. At the end of each turn it sends on the
-pipe, whose number is given, what the turn came to, as a mapping (of what, see `Turns`), and stops its own process
-group, so that its loaders make no batches in advance. The other end sends seconds, and resumes it (SIGCONT). If it
-cannot train, it sends a sentence instead.
+which an optimizer steps. It has no end, no validation unless that is left on, and keeps nothing. At the end of each
+turn it sends on the pipe, whose number is given, what the turn came to, as a mapping (of what, see `Turns`), and stops
+its own process group, so that its loaders make no batches in advance. The other end sends seconds, and resumes it
+(SIGCONT). If it cannot train, it sends a sentence instead.
 """
 
 import contextlib
@@ -55,8 +55,13 @@ class Turns:
         self._phases: dict[str, float] = {}
         self._size_of: Callable[[Any], int | None] = lambda _: None
 
-    def begin(self, loaders: Any, *, accumulated: int = 1, epoch: float = math.inf) -> None:
-        """Training begins now, on batches of such a loader, or collection of them; an epoch has so many steps."""
+    def begin(
+        self, loaders: Any, *, accumulated: int = 1, epoch: float = math.inf, validated: float | None = None
+    ) -> None:
+        """Training begins now, on batches of such a loader, or collection of them; an epoch has so many steps.
+
+        Validations, which come after so many, take part.
+        """
         from torch.utils._pytree import tree_leaves
 
         with contextlib.suppress(Exception):  # this Python is too old for it
@@ -68,7 +73,8 @@ class Turns:
                 accumulated = math.lcm(accumulated, workers)
                 anew = anew or getattr(one, "persistent_workers", None) is False
         self.began = True
-        self._turns = self._take_turns(ahead, accumulated, int(epoch) if anew and math.isfinite(epoch) else None)
+        whole = int(epoch) if anew and math.isfinite(epoch) else None
+        self._turns = self._take_turns(ahead, accumulated, whole, validated)
         next(self._turns)
 
     def step(self, batch: Any) -> None:
@@ -78,13 +84,14 @@ class Turns:
         self._size = self._size_of(batch) or self._size
         next(self._turns)
 
-    def _take_turns(self, ahead: int, multiple: int, epoch: int | None) -> Iterator[None]:
+    def _take_turns(self, ahead: int, multiple: int, epoch: int | None, validated: float | None) -> Iterator[None]:
         """Goes on at the end of each step: a turn of one step after so many, and then each that is asked for.
 
         Args:
             ahead: steps until it is warm.
             multiple: a turn has a multiple of so many steps.
             epoch: its steps, if workers start anew in each.
+            validated: steps between validations, of which each turn has its share.
         """
         timing = strobes("measure.timing")
         began = time.perf_counter()
@@ -95,6 +102,10 @@ class Turns:
         usual = (time.perf_counter() - started) / (self.trained - 1)
         if epoch and _starts_slowly(started - began - usual, epoch * usual):
             multiple = epoch
+        if validated:
+            if validated * usual > EPOCH:
+                self.fail(f"its validations lie more than {EPOCH:.0f} s apart: leave validation out of --over")
+            multiple = int(validated) * math.ceil(multiple / validated)
         also = {"sources": _sources()}
         while True:
             images = None if self._size is None else window.images
@@ -192,7 +203,8 @@ class Steps:
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Begin to count."""
         accumulated, epoch = trainer.accumulate_grad_batches, trainer.num_training_batches
-        self._turns.begin(trainer.train_dataloader, accumulated=accumulated, epoch=epoch)
+        validated = strobes("probe.takeover").steps_between_validations(trainer)
+        self._turns.begin(trainer.train_dataloader, accumulated=accumulated, epoch=epoch, validated=validated)
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """Note where the epoch begins."""

@@ -6,11 +6,16 @@ calls make a takeover: :func:`without_loggers` and :func:`on_fit` before a Train
 ``on_fit_start``, and :func:`go_on` in ``on_train_batch_end``.
 """
 
+import copy
 import functools
+import os
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+LEFT_ON = "STROBE_LEFT_ON"  # a variable: what stays on, of LOGGING and VALIDATION, with commas between them
+LOGGING, VALIDATION = "logging", "validation"
+LOCAL = ("CSVLogger", "TensorBoardLogger")  # loggers that write files only, and so can write into another folder
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 ENDLESS = 10**18  # updates before a request to stop counts
 TUNERS = ("LearningRateFinder", "BatchSizeFinder")  # which train a little themselves, and save and load weights
@@ -87,6 +92,8 @@ def on_fit(trainer_class: Any, begin: Callable[[Any], None], ended: Callable[[An
 def silence(trainer: Any, scratch: str) -> None:
     """Before ``fit`` begins: no loggers, checkpoints, early stopping, progress bar, profiler or validation.
 
+    Validation stays where it ``is_left_on``, and of the loggers those that write files, into the folder.
+
     Args:
         scratch: a folder for what code of the script writes into the logger's folder or the trainer's.
     """
@@ -94,7 +101,9 @@ def silence(trainer: Any, scratch: str) -> None:
     trainer.profiler = import_module(f"{_package(trainer)}.profilers").PassThroughProfiler()
     trainer.save_checkpoint = lambda *_, **__: None
     trainer.callbacks = [one for one in trainer.callbacks if not is_lightnings(one, OFF)]
-    trainer.limit_val_batches = trainer.num_sanity_val_steps = 0
+    trainer.num_sanity_val_steps = 0
+    if not is_left_on(VALIDATION):
+        trainer.limit_val_batches = 0
     trainer._default_root_dir = scratch
 
 
@@ -120,6 +129,21 @@ def go_on(trainer: Any) -> None:
         loop.epoch_loop.max_steps = 2 * trainer.global_step
 
 
+def is_left_on(name: str) -> bool:
+    """Whether logging or validation goes on in this process, because that is what is measured."""
+    return name in os.environ.get(LEFT_ON, "").split(",")
+
+
+def steps_between_validations(trainer: Any) -> float | None:
+    """As the Trainer is set; infinite where that is not counted in steps, None where it never validates."""
+    if not trainer.enable_validation:
+        return None
+    every, epochs, batches = trainer.val_check_batch, trainer.check_val_every_n_epoch, trainer.num_training_batches
+    if every is None or getattr(trainer, "_val_check_time_interval", None) is not None:
+        return float("inf")
+    return float(every if epochs is None or (epochs == 1 and 2 * every <= batches) else epochs * batches)
+
+
 def is_lightnings(callback: Any, names: tuple[str, ...]) -> bool:
     """Whether it is of a class of one of Lightning's with such a name, or of one derived from it."""
     roots = ("lightning.", "pytorch_lightning.")
@@ -135,6 +159,10 @@ def due(error: BaseException) -> str:
 
 def _silent(trainer: Any, logger: Any, scratch: str) -> Any:
     """A logger that takes any call, as in Lightning's own fast_dev_run, and ``stands_for`` this one by its class."""
+    if is_left_on(LOGGING) and type(logger).__name__ in LOCAL and "://" not in str(logger.save_dir):
+        moved = copy.copy(logger)
+        moved._root_dir = moved._save_dir = scratch
+        return moved
     dummy = import_module(f"{_package(trainer)}.loggers.logger").DummyLogger
     own: dict[str, Any] = dict.fromkeys(("save_dir", "log_dir", "root_dir"), scratch)
     own["stands_for"] = getattr(logger, "stands_for", type(logger).__name__)

@@ -17,7 +17,7 @@ from strobe.process.launch import Parser, command_of, folder, positive_seconds, 
 from strobe.process.locks import alone_in
 from strobe.records.places import TUNED, discard
 from strobe.tune import writing
-from strobe.tune.dimensions import ALL, OWN
+from strobe.tune.dimensions import ALL, ON_REQUEST, OWN
 from strobe.tune.foreign import Scripts
 from strobe.tune.page import write_page
 from strobe.tune.record import NAME, Tuning, begin
@@ -35,7 +35,8 @@ WARNING = "This runs {line} up to its first fit, many times, and trains for some
 EPILOG = f"""
 The script is not edited. It runs many times, in processes of its own, from this folder.
 
-What is searched, unless --over picks some: {", ".join(SEARCHED)}.
+What is searched, unless --over picks some: {", ".join(name for name in SEARCHED if name not in ON_REQUEST)}.
+Only if --over names it: {", ".join(ON_REQUEST)}.
 
 Examples
   strobe tune train.py --epochs 3
@@ -81,6 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         turn_seconds=options.turn_seconds,
         timeout=TIMEOUT,
         deadline=time.monotonic() + budget - tuning.seconds,
+        on=[name for name in ON_REQUEST if name in (over or ())],
     )
     with alone_in(tuning.folder, "--out"):
         try:

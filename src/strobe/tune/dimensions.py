@@ -1,5 +1,7 @@
 """What a search may change: dimensions by name, and the keys that belong to each."""
 
+from strobe.probe.takeover import LOGGING, VALIDATION
+
 OVER: dict[str, tuple[str, ...]] = {
     "loader": ("loader", "loader.batched", "loader.scale", "loader.threads"),
     "engine": ("engine",),
@@ -17,7 +19,10 @@ OVER: dict[str, tuple[str, ...]] = {
 }
 OF_SCRIPTS: dict[str, tuple[str, ...]] = {  # these are searched in somebody else's script only
     "debugging": ("trainer.detect_anomaly",),
+    LOGGING: ("trainer.log_every_n_steps",),
+    VALIDATION: ("trainer.val_check_interval", "trainer.check_val_every_n_epoch"),
 }
+ON_REQUEST = (LOGGING, VALIDATION)  # only where asked for by name; trainings in turns then log or validate, too
 OWN = ("loader", "engine")  # and these only in the application
 ALL = OVER | OF_SCRIPTS
 DIMENSIONS = {key: name for name, keys in ALL.items() for key in keys}

@@ -16,6 +16,7 @@ from strobe.overrides import applied, key_of
 from strobe.probe.asked import SIDES
 from strobe.probe.changes import BATCH_SIZE, LOSSES, WANTED
 from strobe.probe.script import alternative, probe_script
+from strobe.probe.takeover import LEFT_ON
 from strobe.process.fork import Failure
 from strobe.records.places import OUTPUT
 from strobe.records.run import Record, load_record
@@ -38,6 +39,7 @@ class Scripts(Comparing):
         turn_seconds: of a turn.
         timeout: of one training.
         deadline: when the budget is spent.
+        on: which of logging and validation are on in trainings that take turns.
     """
 
     def __init__(
@@ -50,9 +52,10 @@ class Scripts(Comparing):
         turn_seconds: float,
         timeout: float,
         deadline: float,
+        on: Sequence[str] = (),
     ) -> None:
         super().__init__(folder, turns=turns, turn_seconds=turn_seconds, timeout=timeout, deadline=deadline)
-        self._script, self._seconds = script, seconds
+        self._script, self._seconds, self._on = script, seconds, on
         self._resized = False  # whether the trainings that are compared have batches of other sizes
         self._known: dict[tuple[str, tuple[str, ...]], tuple[float, dict[str, Any] | None]] = {}  # when, and what
         self._folders: dict[tuple[str, ...], Path] = {}  # of the latest training with these changes
@@ -120,6 +123,7 @@ class Scripts(Comparing):
     def _training(self, overrides: Sequence[str], folder: Path) -> Foreign:
         self._folders[tuple(overrides)] = folder
         told = {WANTED: json.dumps(list(overrides)), LOSSES: str(_file(folder)), "PYTHONDONTWRITEBYTECODE": "1"}
+        told[LEFT_ON] = ",".join(self._on)
         command = [sys.executable, *self._script.words]
         return Foreign(command, folder, variables=os.environ | told, timeout=self._timeout())
 

@@ -1,22 +1,26 @@
 """What to try next: the best predicted combination, its rivals and its sides, and what a run's findings prescribe."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from strobe.diagnose.attribution import hooks
+from strobe.diagnose.candidates import seldomer
 from strobe.diagnose.foreign import in_words, is_foreign
-from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
+from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, without
 from strobe.diagnose.promise import bound, gain
-from strobe.diagnose.symptoms import restarts, steady_waiting
+from strobe.diagnose.symptoms import EPOCHS, INTERVAL, restarts, steady_waiting, times_an_epoch
 from strobe.overrides import key_of, split
 from strobe.present.format import duration, pace
+from strobe.probe.takeover import LOGGING, VALIDATION
 from strobe.records.run import Figure, Record
 from strobe.tune.composing import ACCUMULATE, BATCH_SIZE, Combination, Composer, Measure, multiplies
-from strobe.tune.dimensions import ALL, DIMENSIONS
+from strobe.tune.dimensions import ALL, DIMENSIONS, ON_REQUEST
 
 RIVAL = 0.9  # times as fast as the best combination, as predicted: so far predictions are off
+SELDOM = 50  # steps: Lightning's own log_every_n_steps
+SELDOMER, WITH_ONE = 10, 10.0  # times as seldom validation is tried; seconds of a turn that holds one
 SHORT = 30.0  # seconds of an epoch, so that trainings in turns see several
 
 
@@ -53,7 +57,7 @@ def proposals(record: Record, over: Sequence[str] | None, *, budget: float, meas
     step = step_of(record)
     if step is None:
         return
-    step = replace(step, between=step.between - _pauses(record) / step.images)
+    step = replace(step, between=step.between - _pauses(record, over) / step.images)
     wanted, seen = set(ALL if over is None else over), set[frozenset[str]]()
     composer = Composer(record, step, wanted, asked=set(over or ()), measure=measure, budget=budget)
     composed = _composed(record, step, composer.combinations())
@@ -129,7 +133,7 @@ def advice(record: Record, over: Sequence[str] | None = None) -> list[str]:
 
 def _prescribed(record: Record, step: Step, *, asked: set[str]) -> Iterator[Proposal]:
     """The findings' prescriptions; what they give a step with its pauses is more of one without."""
-    pause = _pauses(record) / step.images
+    pause = _pauses(record, asked) / step.images
 
     def of_steps(times: float) -> float:
         return step.total / max((step.total + pause) / max(times, 1e-9) - pause, 1e-3 * step.total)
@@ -141,9 +145,10 @@ def _prescribed(record: Record, step: Step, *, asked: set[str]) -> Iterator[Prop
             yield _proposal(record, remedy, found["title"], predicted)
 
 
-def _pauses(record: Record) -> float:
-    """Seconds per step of validations and checkpoints that were measured alone: trainings in turns have none."""
-    return float(sum(record.mapping("ceilings", "between").values()))
+def _pauses(record: Record, over: Collection[str] | None) -> float:
+    """Seconds per step of validations and checkpoints that were measured alone, and that trainings in turns lack."""
+    found = record.mapping("ceilings", "between").items()
+    return float(sum(seconds for name, seconds in found if name not in (over or ())))
 
 
 def _remedy(found: Mapping[str, Any]) -> list[str]:
@@ -190,12 +195,33 @@ def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Propos
         yield Proposal(("engine.multiprocessing_context=fork",), why, bound, bounded=True)
     if "compile" in asked and record.setting("model.compile") is False:
         yield Proposal(("model.compile=true",), "Asked for by name", None)
+    every = record.whole("trainer.log_every_n_steps")
+    if LOGGING in asked and every and record.items("ceilings", "off"):
+        yield Proposal((f"trainer.log_every_n_steps={max(SELDOM, 10 * every)}",), "Asked for by name", None)
+    if VALIDATION in asked:
+        yield from _validated_less(record, step)
+
+
+def _validated_less(record: Record, step: Step) -> Iterator[Proposal]:
+    """Validation less often, but so that turns which hold one are not too long."""
+    pause, batches = record.number("ceilings", "between", VALIDATION), record.number("batches_per_epoch")
+    interval, epochs = record.setting(INTERVAL), record.whole(EPOCHS)
+    steps = interval if epochs is None else (batches or math.inf) * epochs / times_an_epoch(interval, batches)
+    if not pause or not isinstance(steps, int | float):
+        return
+    most = math.floor(WITH_ONE / (steps * step.total * step.images))
+    if most < 2:
+        return
+    overrides, left, advice = seldomer(record, min(most, SELDOMER))
+    if overrides and 2 * left * most >= 1:  # whole epochs may be somewhat longer
+        why = f"Validation takes {pause / (step.total * step.images):.0%} of the time. {advice}"
+        yield Proposal(overrides, why, without(step, between=pause * (1 - left)))
 
 
 def _unsearched(record: Record, overrides: Sequence[str], asked: set[str]) -> bool:
     """Whether it is no part of a search, or only if it is asked for."""
     unsafe = "workers" not in asked and multiplies(record, overrides)
-    return unsafe or any(key_of(override) not in DIMENSIONS for override in overrides)
+    return unsafe or any(DIMENSIONS.get(key_of(override)) in (None, *ON_REQUEST) for override in overrides)
 
 
 def _accompanies(override: str) -> bool:

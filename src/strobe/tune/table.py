@@ -17,6 +17,7 @@ from strobe.present.format import counted, duration, interval, pace
 from strobe.present.terminal import say
 from strobe.records.run import Record
 from strobe.tune.composing import ACCUMULATE, BATCH_SIZE, multiplies
+from strobe.tune.dimensions import DIMENSIONS, ON_REQUEST
 from strobe.tune.record import NOTHING, Tuning
 from strobe.tune.writing import first_probe, lines
 
@@ -25,6 +26,7 @@ ALTERS = (BATCH_SIZE, ACCUMULATE, "trainer.precision", "matmul_precision")  # wh
 SIDES = ("as it is", "with the changes")
 NOISY = "too noisy to tell"
 NO_LOSSES = "The losses of the first steps cannot be compared, because training_step returns none."
+GIVEN_UP = "its curves have fewer points, and early stopping and the choice of a checkpoint see fewer validations."
 OVER = 1.1  # times the budget, from where a search says that it took longer
 HEADS = ("because", "predicted", "measured", "verdict")
 
@@ -109,9 +111,12 @@ def warning(tuning: Tuning) -> str:
         return ""
     fewer = [text for text in tuning.changes if key_of(text) in ("trainer.precision", "matmul_precision")]
     coarse = f"{tuning.spelled(fewer)} computes in another precision: compare the accuracy before you rely on it."
+    seldom = [text for text in tuning.changes if DIMENSIONS.get(key_of(text)) in ON_REQUEST]
+    less = f"{tuning.spelled(seldom)} shows less of a training: {GIVEN_UP}"
     first = first_probe(tuning)
     shared = first is not None and multiplies(first, tuning.changes)
-    return " ".join(text for text in (_larger_updates(tuning), coarse * bool(fewer), BY_WORKER * shared) if text)
+    told = (_larger_updates(tuning), coarse * bool(fewer), less * bool(seldom), BY_WORKER * shared)
+    return " ".join(text for text in told if text)
 
 
 def _larger_updates(tuning: Tuning) -> str:

@@ -3,17 +3,16 @@
 import math
 
 from strobe.diagnose.attribution import after_steps
+from strobe.diagnose.candidates import seldomer
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import (
     EPOCHS,
-    INTERVAL,
     RELOAD,
     all_steps,
     of_an_epoch,
     restarts,
     start_share,
-    times_an_epoch,
 )
 from strobe.present.format import duration, percent
 from strobe.records.run import Figure, Record
@@ -27,7 +26,7 @@ def validation(record: Record, step: Step) -> Finding | None:
     if (lost := _lost(record, "validation", step)) is None:
         return None
     seconds, share, factor = lost
-    overrides, left, advice = _seldomer(record, factor)
+    overrides, left, advice = seldomer(record, factor)
     size, trained = record.whole("validation.batch_size"), record.count("batch_size")
     if size and trained and trained >= FAR * size:
         told = f"Its batches are of {size}, those of training of {trained}"
@@ -132,28 +131,3 @@ def _lost(record: Record, what: str, step: Step) -> tuple[float, float, float] |
     rest = step.total * step.images - seconds
     factor = math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest)) if rest > 0 else math.inf
     return None if share < NOTABLE else (seconds, share, factor)
-
-
-def _seldomer(record: Record, factor: float) -> tuple[tuple[str, ...], float, str]:
-    """Overrides to validate ``factor`` times less often, the share of validations that is left, and the advice."""
-    interval, epochs = record.setting(INTERVAL), record.whole(EPOCHS)
-    if epochs is None:
-        if record.has(EPOCHS) and isinstance(interval, int) and math.isfinite(factor):
-            every = interval * int(factor)
-            return (f"{INTERVAL}={every}",), 1 / factor, f"Validate every {every} batches."
-        return (), 1 / factor, "Validate less often, or on fewer images."
-    times = times_an_epoch(interval, record.number("batches_per_epoch"))
-    overrides: list[str] = []
-    left = 1.0
-    if times > 1 and record.has(INTERVAL):
-        overrides.append(f"{INTERVAL}=null")
-        left = 1 / times
-    wanted, most = factor * left, record.whole("trainer.max_epochs") or -1
-    every = most if most > 0 and epochs * wanted > most else math.ceil(epochs * min(wanted, 1e6))
-    if every > epochs:
-        overrides.append(f"{EPOCHS}={every}")
-        left *= epochs / every
-    if not overrides:
-        return (), 1 / factor, "Validate on fewer images, with trainer.limit_val_batches."
-    often = "once an epoch" if every <= epochs == 1 else f"every {max(every, epochs)} epochs"
-    return tuple(overrides), left, f"Validate {often}."
