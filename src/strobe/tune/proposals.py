@@ -175,7 +175,9 @@ def _larger_update(record: Record, overrides: Sequence[str]) -> tuple[tuple[str,
 
 
 def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Proposal]:
-    """What can save at most the time spent waiting; and compiling, if the user asked for it."""
+    """What can save at most the time spent waiting; and what the user asked for by name."""
+    if VALIDATION in asked:
+        yield from _validated_less(record, step)
     factor, waiting = record.whole("engine.prefetch_factor"), steady_waiting(record, step)
     waits = bool(step.workers) and waiting >= NOTABLE
     bound = Figure(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
@@ -198,8 +200,6 @@ def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Propos
     every = record.whole("trainer.log_every_n_steps")
     if LOGGING in asked and every and record.items("ceilings", "off"):
         yield Proposal((f"trainer.log_every_n_steps={max(SELDOM, 10 * every)}",), "Asked for by name", None)
-    if VALIDATION in asked:
-        yield from _validated_less(record, step)
 
 
 def _validated_less(record: Record, step: Step) -> Iterator[Proposal]:
