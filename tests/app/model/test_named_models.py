@@ -8,6 +8,7 @@ import torch
 import torchvision
 from lightning import Trainer
 from torch import nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.models import squeezenet1_1
 from torchvision.models.vision_transformer import VisionTransformer
@@ -94,6 +95,19 @@ def test_they_train_on_tiles_of_13_channels(name: str, kind: type[NamedClassifie
     trainer = Trainer(accelerator="cpu", default_root_dir=tmp_path, fast_dev_run=True, enable_model_summary=False)
     trainer.fit(model, DataLoader(data, 2))
     assert any(not torch.equal(old, new) for old, new in zip(before, model.network.parameters(), strict=True))
+
+
+@pytest.mark.parametrize(("name", "kind"), [("mobilenet_v3_small", TorchvisionClassifier), ("test_vit", TimmClassifier)])
+def test_a_dry_step_takes_images_as_the_network_does(name: str, kind: type[NamedClassifier]) -> None:
+    model = made(name, kind).to(torch.bfloat16)
+    model.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
+    taken: list[torch.dtype] = []
+    hook = register_module_forward_pre_hook(lambda _, given: taken.append(given[0].dtype))
+    try:
+        model.dry_step(torch.zeros(2, 13, 64, 64))
+    finally:
+        hook.remove()
+    assert set(taken) == {torch.bfloat16}
 
 
 @pytest.mark.slow

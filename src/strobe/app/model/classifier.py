@@ -136,7 +136,7 @@ class ImageClassifier(LightningModule):
         labels = torch.zeros(len(images), dtype=torch.int64, device=images.device)
         optimizer = build_optimizer(network.parameters(), self.hparams, lr=0.0)
         with untouched(), torch.enable_grad(), self.trainer.precision_plugin.forward_context():
-            taken = images.to(network.conv1.weight.dtype, memory_format=self.memory_format, copy=True)
+            taken = images.to(next(network.parameters()).dtype, memory_format=self.memory_format, copy=True)
             F.cross_entropy(network(taken), labels).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
