@@ -1,5 +1,6 @@
 """TensorBoard's own tabs, read back from the event files of a real logger."""
 
+import signal
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from strobe.callbacks.figures import pixels
 from strobe.callbacks.tables import OperatorTables
 from strobe.callbacks.timeline import draw
 from strobe.callbacks.trace import TraceProfiler
+from strobe.callbacks.trace_writer import TraceWriter
+from strobe.process.signals import AskedToEnd
 from support.fitting import fit
 
 
@@ -49,6 +52,21 @@ def test_what_a_profile_found_reaches_its_tabs_at_once(tmp_path: Path) -> None:
     read = Image.open(BytesIO(image.encoded_image_string))
     assert read.size == picture.shape[1::-1]
     assert read.tobytes() == picture.tobytes()
+
+
+def test_a_run_that_ends_while_its_trace_is_written_draws_no_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def end(*_: Any, **__: Any) -> None:
+        raise AskedToEnd(signal.SIGTERM)
+
+    monkeypatch.setattr(TraceWriter, "write", end)
+    profiler = TraceProfiler(tmp_path / "traces", active=2)
+    with pytest.raises(AskedToEnd):
+        fit(profiler, logger=board(tmp_path), log_every_n_steps=1)
+    assert [step.number for step in profiler.steps] == [2, 3]
+    assert "The profiler failed" not in caplog.text
+    assert shown(tmp_path).Tags()["images"] == []
 
 
 @pytest.mark.filterwarnings("ignore:html5lib's sanitizer is deprecated")

@@ -164,7 +164,7 @@ def _panels(
 def speedups(compared: Comparison) -> kit.Section:
     """Each cell's ratio to the baseline with its interval; a sentence where no interval tells anything."""
     title, against = "Speed-up", compared.against or "the baseline"
-    cells = [cell for cell in compared.measured if cell.speedup]
+    cells = [cell for cell in compared.measured if cell.speedup and cell.verdict != "not known"]
     clear = [cell for cell in cells if cell.verdict in _SURE or (cell.speedup and cell.speedup.tells)]
     if not cells:
         return kit.Section("speedup", title, "", [])

@@ -8,16 +8,17 @@ from typing import Any
 
 from strobe.compare.cells import Cell, Key, describe, differing, environment_differences, grouped, name_of, rates_of
 from strobe.compare.runs import Trained, damaged_sweeps, find_runs, is_folder, is_sweep, tidy
-from strobe.compare.speeds import Speeds, knees
+from strobe.compare.speeds import DIFFERENT_DAYS, Speeds, knees, ratio_of, too_few_days
 from strobe.diagnose.cores import TAKEN
 from strobe.errors import ConfigError, DataError
 from strobe.measure.gate import Case, rule
-from strobe.measure.statistics import together, unpaired
+from strobe.measure.statistics import together
 from strobe.overrides import Parse, as_typed
 from strobe.present.format import here, percent
 
 SCHEMA = 1
 MOST_NAMED = 5
+NOT_KNOWN = "not known"  # the verdict on runs of different days
 BLANK = "completed, but no step was measured: all of them were warm-up or profiled"
 
 
@@ -122,7 +123,7 @@ def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key, s
     ratio = None
     if ours and reference:
         cell["paired"] = not baseline.namesakes and speeds.paired(key, baseline.key)
-        ratio = unpaired(ours, reference) if baseline.namesakes else speeds.ratio(key, baseline.key)
+        ratio = ratio_of(runs, theirs) if baseline.namesakes else speeds.ratio(key, baseline.key)
     elif baseline.namesakes and ours:
         cell["verdict"] = "no counterpart"
     broken = [run for run in runs if run.status == "failed"]
@@ -132,6 +133,8 @@ def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key, s
         doubt = "the baseline has not measured it"
     elif not ours and not failed:
         doubt = broken[0].error if broken else "interrupted" if runs[0].status == "interrupted" else "not measured"
+    elif ratio and not cell["paired"] and too_few_days(runs, theirs):
+        doubt = DIFFERENT_DAYS
     elif broken and not any(run.status == "failed" for run in theirs):
         doubt = f"{len(broken)} of {len(runs)} runs failed ({broken[0].error})"
     return Case(cell["name"], ratio, failed, doubt)
@@ -139,9 +142,10 @@ def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key, s
 
 def _conclude(cells: Sequence[Cell], cases: Sequence[Case]) -> None:
     """Set each cell's ``speedup`` and ``verdict``, which hold for all cells together."""
-    judged = [(cell, case.ratio) for cell, case in zip(cells, cases, strict=True) if case.ratio]
-    for (cell, _), ratio in zip(judged, together([ratio for _, ratio in judged]), strict=True):
-        cell["speedup"], cell["verdict"] = ratio.as_record(), ratio.verdict
+    judged = [(cell, case, case.ratio) for cell, case in zip(cells, cases, strict=True) if case.ratio]
+    for (cell, case, _), ratio in zip(judged, together([ratio for *_, ratio in judged]), strict=True):
+        cell["speedup"] = ratio.as_record()
+        cell["verdict"] = NOT_KNOWN if case.doubt == DIFFERENT_DAYS else ratio.verdict
         cell["speedup_level"] = None if ratio.low is None else ratio.level
 
 
@@ -195,6 +199,8 @@ def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> li
             f"{few} cell{'s have' if few > 1 else ' has'} too few runs for a verdict; train more often (a sweep with "
             "sweep.repeats=3)"
         )
+    if names := [cell["name"] for cell in cells if cell["verdict"] == NOT_KNOWN]:
+        notes.append(f"{_listed(names)}: {NOT_KNOWN}: {DIFFERENT_DAYS}")
     if blank := [cell["name"] for cell in cells if cell["status"] == "completed" and not cell["images_per_second"]]:
         notes.append(f"{_listed(blank)}: {BLANK}; train longer, or with profiler=none")
     if cells and cells[0]["images_per_second"] and not cells[0]["best"]:

@@ -108,7 +108,7 @@ def verdict(compared: Comparison) -> str:
         rest = ", but these runs cannot tell whether it is the fastest"
     if best.baseline or not baseline or not ratio:
         return f"{'The baseline, ' * best.baseline}{name}{',' * best.baseline} {is_}: {much}{rest}."
-    if best.verdict in ("no difference", "too few runs"):
+    if best.verdict in ("no difference", "too few runs", "not known"):
         return f"{name} looks {times(ratio.median)} as fast as {baseline}, but these runs cannot tell."
     return f"{name} {f'{is_}:' if best.place else 'is'} {_gain(ratio)} as fast as {baseline}{rest}."
 
@@ -124,7 +124,7 @@ def _badges(compared: Comparison) -> list[tuple[str, str]]:
         return [("bad", "nothing measured")]
     if best.baseline:
         return []
-    css = {"faster": "good", "too few runs": "fair"}.get(best.verdict, "none")
+    css = {"faster": "good", "too few runs": "fair", "not known": "fair"}.get(best.verdict, "none")
     much = f"{times(best.speedup.median)} " if best.verdict == "faster" and best.speedup else ""
     return [(css, f"{much}{best.told_verdict}")]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from strobe.errors import ConfigError, DataError
@@ -31,6 +32,12 @@ class Trained:
     def rate(self) -> float | None:
         """Images/s over training time; None unless the run completed and measured them."""
         return rate_of(self.record) if self.status == "completed" else None
+
+    @property
+    def day(self) -> str:
+        """On which it trained, such as ``2026-11-27``; of a record without a date the day of its file."""
+        date = self.record.text("date")
+        return (date or datetime.fromtimestamp((self.folder / "summary.json").stat().st_mtime).isoformat())[:10]
 
 
 def tidy(path: Path) -> Path:

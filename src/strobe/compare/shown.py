@@ -21,8 +21,8 @@ _USED = {  # what a record says of the keys that are not called the same there
 DEVICE = frozenset({"trainer", "trainer.accelerator", "trainer.devices", "accelerator", "devices"})
 DEFAULT = "default"
 MARKS = {"faster": "\u25b2", "slower": "\u25bc", "no difference": "=", "baseline": "\u25c6"}
-MARKS |= dict.fromkeys(("too few runs", "cannot tell"), "?")
-_CSS = {"faster": "good", "slower": "bad", "too few runs": "fair"}
+MARKS |= dict.fromkeys(("too few runs", "cannot tell", "not known"), "?")
+_CSS = {"faster": "good", "slower": "bad", "too few runs": "fair", "not known": "fair"}
 _PLAIN = re.compile(r"[-+.\de]+|true|false|null|none|default", re.IGNORECASE)
 
 

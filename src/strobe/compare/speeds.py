@@ -1,29 +1,63 @@
 """How many times as fast one cell of a comparison is as another, within repeats of their sweep if these match."""
 
+import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from strobe.compare.cells import BATCH, LEARNING_RATE, Cell, Key, rates_of
+from strobe.compare.cells import BATCH, LEARNING_RATE, Cell, Key
 from strobe.compare.runs import Trained
 from strobe.measure.statistics import FEWEST, LEVEL, RATIO_LEVEL, Blocks, Estimate, unpaired
 
 NEAR = 0.05  # of the best: the smallest batch that is as fast is the knee
 ALONE = "all else alike"
+FEWEST_DAYS = 3  # a side, if the sides are of different days
+DIFFERENT_DAYS = (
+    f"runs of different days; it takes {FEWEST_DAYS} days a side to judge, or strobe duel, which lets both train now"
+)
+
+
+def ratio_of(ours: Sequence[Trained], theirs: Sequence[Trained], level: float = RATIO_LEVEL) -> Estimate | None:
+    """How many times as fast one side is as the other, of independent runs; None if one of them has no rate.
+
+    A machine changes from day to day by more than its runs of one day show. So sides of different days are compared by
+    their days' means, and have no interval with fewer than ``FEWEST_DAYS`` a side.
+    """
+    days = [_by_day(runs) for runs in (ours, theirs)]
+    if not all(days):
+        return None
+    if days[0].keys() == days[1].keys():
+        return unpaired(*([rate for rates in side.values() for rate in rates] for side in days), level=level)
+    ratio = unpaired(*([statistics.geometric_mean(rates) for rates in side.values()] for side in days), level=level)
+    return ratio if ratio.n >= FEWEST_DAYS else replace(ratio, low=None, high=None)
+
+
+def too_few_days(ours: Sequence[Trained], theirs: Sequence[Trained]) -> bool:
+    """Whether two sides cannot be compared as independent runs, because they are of different days."""
+    days = [_by_day(runs).keys() for runs in (ours, theirs)]
+    return days[0] != days[1] and min(map(len, days)) < FEWEST_DAYS
+
+
+def _by_day(runs: Sequence[Trained]) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {}
+    for run in runs:
+        if run.rate is not None:
+            found.setdefault(run.day, []).append(run.rate)
+    return found
 
 
 class Speeds:
     """Ratios of cells' rates; None means a baseline that is not among the cells.
 
     A sweep visits all its cells once a repeat. If each run of a cell is the only one of its repeat, the cell is
-    compared within repeats (:class:`~strobe.measure.statistics.Blocks`); else as independent runs.
+    compared within repeats (:class:`~strobe.measure.statistics.Blocks`); else as independent runs, see :func:`ratio_of`.
     """
 
     def __init__(self, cells: Mapping[Key | None, Sequence[Trained]]) -> None:
-        self._rates = {key: rates_of(runs) for key, runs in cells.items()}
-        found = {}
+        self._cells, found = cells, {}
         for key, runs in cells.items():
             held = {(run.origin, run.order[1]): run.rate for run in runs if run.rate is not None and run.order}
-            if held and len(held) == len(self._rates[key]):
+            if held and len(held) == sum(run.rate is not None for run in runs):
                 found[key] = held
         self._blocks = Blocks(found) if found else None
 
@@ -35,8 +69,7 @@ class Speeds:
         """How many times as fast the one is as the other; None if one of them has no rate."""
         if self._blocks is not None and self.paired(ours, theirs):
             return self._blocks.ratio(ours, theirs, level)
-        ours_, theirs_ = self._rates[ours], self._rates[theirs]
-        return unpaired(ours_, theirs_, level=level) if ours_ and theirs_ else None
+        return ratio_of(self._cells[ours], self._cells[theirs], level)
 
     def not_slower(self, best: Key | None, others: Sequence[Key | None]) -> dict[Key | None, bool | None]:
         """For each other cell, whether it may be as fast as the one with the highest rate; None if unknown.
