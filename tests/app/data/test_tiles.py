@@ -1,5 +1,6 @@
 """Data sets of tiles: which files, in which split, and what becomes of their pixels."""
 
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -115,6 +116,9 @@ def test_hidden_folders_and_files_are_not_seen(own: Path, below: bool, caplog: p
     shutil.copytree(own / "River", own / ".thumbnails")
     shutil.copytree(own, own.parent / ".trash")
     (own / ".cache").mkdir()
+    shutil.copytree(own / "River", own / ".old" / "deeper")
+    (own / ".pipes").mkdir()
+    os.mkfifo(own / ".pipes" / "River_1.tif")
     (own / "River" / "._River_1.tif").write_bytes(b"macOS keeps attributes here")
     (own / "River" / "README.txt").write_text("no tile")
     data = eurosat(own.parent if below else own)
@@ -123,7 +127,8 @@ def test_hidden_folders_and_files_are_not_seen(own: Path, below: bool, caplog: p
     assert data.title == "EuroSAT"
     assert not data.generated
     assert caplog.messages == [
-        f"{own}/.thumbnails is left out, because its name begins with a dot; rename it if it is a class"
+        f"{own}/{name} is left out, because its name begins with a dot; rename it if it is a class"
+        for name in (".old", ".pipes", ".thumbnails")
     ]
 
 

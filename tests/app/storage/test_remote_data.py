@@ -93,10 +93,9 @@ def test_a_run_from_streamed_shards_ends_as_one_from_a_pack_and_resumes_with_oth
     assert same_weights(disk.directory, rest.directory)
 
 
-def test_photos_are_found_as_on_the_disk(storage: str, tmp_path: Path) -> None:
-    for number, name in enumerate(
-        ("b/2.jpg", "b/deep/1.JPG", "b/3.png", "a/x.jpg", "a/.y.jpg", "a/z.jpeg", ".c/1.jpg")
-    ):
+def test_photos_are_found_as_on_the_disk(storage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    names = ("b/2.jpg", "b/deep/1.JPG", "b/3.png", "a/x.jpg", "a/.y.jpg", "a/z.jpeg", ".c/deep/1.jpg", "a/.d/1.jpg")
+    for number, name in enumerate(names):
         for split in ("train", "val"):
             plant(tmp_path, {f"{split}/{name}": b""})
             save(tmp_path / split / name, photograph(40, 50, number))
@@ -107,6 +106,8 @@ def test_photos_are_found_as_on_the_disk(storage: str, tmp_path: Path) -> None:
     for data in (here, there):
         data.setup()
     assert here.classes == there.classes == ("a", "b")
+    hidden = [message.partition(" is left out")[0] for message in caplog.messages if "with a dot" in message]
+    assert sorted(hidden) == sorted(f"{place}/{split}/.c" for place in (tmp_path, root) for split in ("train", "val"))
     for split, files in here.found.items():
         paths = [path.removeprefix(f"{tmp_path}/") for path in files.paths]
         assert [path.removeprefix(f"{root}/") for path in there.found[split].paths] == paths

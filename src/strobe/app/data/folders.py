@@ -4,6 +4,7 @@ import logging
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -19,11 +20,11 @@ log = logging.getLogger(__name__)
 Folder = Path | RemoteFolder
 
 
-def class_folders(folder: Folder) -> list[str]:
-    """The names of the folders in ``folder``, sorted; a label is an index into them."""
+def class_folders(folder: Folder, *, hidden: bool = False) -> list[str]:
+    """The names of the folders in ``folder``, sorted; a label is an index into them. Or only of those ``hidden``."""
     if isinstance(folder, RemoteFolder):
-        return folder.folders()
-    return sorted(entry.name for entry in _entries(folder) if _is_folder(entry))
+        return folder.folders(hidden=hidden)
+    return sorted(entry.name for entry in _entries(folder, hidden=hidden) if _is_folder(entry))
 
 
 def files_in(folder: Folder, suffixes: tuple[str, ...]) -> list[str]:
@@ -54,9 +55,9 @@ def flat(folder: Folder, found: dict[str, PathTable], suffixes: tuple[str, ...],
     A :class:`DataError` says that ``folder`` holds fewer than two classes, or that one has no file; ``kind``: tile or
     photo. A folder that holds such files but is no class, because its name begins with a dot, is logged.
     """
-    for entry in [] if isinstance(folder, RemoteFolder) else _entries(folder, hidden=True):
-        if _is_folder(entry) and any(one.name.lower().endswith(suffixes) for one in _entries(entry.path)):
-            log.warning("%s is left out, because its name begins with a dot; rename it if it is a class", entry.path)
+    for name in class_folders(folder, hidden=True):
+        if _holds(folder / name, suffixes):
+            log.warning("%s/%s is left out, because its name begins with a dot; rename it if it is a class", folder, name)
     if len(found) < 2:
         what = f"one class, {next(iter(found))}" if found else "no class folders"
         raise DataError(f"{folder} holds {what}; put the {kind}s of at least two classes into a folder for each")
@@ -64,6 +65,15 @@ def flat(folder: Folder, found: dict[str, PathTable], suffixes: tuple[str, ...],
         raise DataError(f"{folder / empty} holds no {', '.join(suffixes)} file; add {kind}s or remove the folder")
     counts = torch.tensor([len(files) for files in found.values()])
     return PathTable.joined(list(found.values())), torch.arange(len(found)).repeat_interleave(counts)
+
+
+def _holds(folder: Folder, suffixes: tuple[str, ...]) -> bool:
+    """Whether files with one of these endings lie below a folder that is no class, whatever else is there."""
+    if isinstance(folder, RemoteFolder):
+        return bool(folder.files(suffixes, below=True))
+    with suppress(DataError):
+        return bool(files_below(str(folder), suffixes))
+    return True
 
 
 def files_below(folder: str, suffixes: tuple[str, ...]) -> list[str]:

@@ -40,10 +40,10 @@ class RemoteFolder:
         all_keys = self.listed.keys
         return all_keys[bisect_left(all_keys, self.path) : bisect_left(all_keys, f"{self.path}\U0010ffff")]
 
-    def folders(self) -> list[str]:
-        """The names of the folders in it, sorted; none that begins with a dot."""
+    def folders(self, *, hidden: bool = False) -> list[str]:
+        """The names of the folders in it, sorted; none that begins with a dot, or only those ``hidden``."""
         parts = {key[len(self.path) :].partition("/")[:2] for key in self.keys()}
-        return sorted(name for name, slash in parts if slash and not name.startswith("."))
+        return sorted(name for name, slash in parts if slash and name.startswith(".") == hidden)
 
     def files(self, suffixes: tuple[str, ...], *, below: bool) -> list[str]:
         """Objects with one of these endings, as they lie below it: directly in it, or anywhere ``below``; sorted."""
