@@ -82,6 +82,7 @@ class StepRows:
         self._line = _STEP + "%s%s" + _SECONDS + "%s" + _SECONDS * len(owners) + "%s\r\n"
         self._waiting: deque[Row] = deque()
         self._untold: deque[Row] = deque()  # those of which the device's seconds are not known
+        self._latest: tuple[Row, int] | None = None  # one of several ranks writes it at once: where it begins
         self.folder = path.parent
         self.folder.mkdir(parents=True, exist_ok=True)
         self._lines = lines_of(path) if path.stem.isdecimal() else None  # of a rank other than 0
@@ -107,6 +108,10 @@ class StepRows:
 
     def follow(self, gaps: Mapping[str, float], lap: Lap | None = None) -> None:
         """Seconds between the latest step and the next one, in addition to those told already; whose they were."""
+        if not self._waiting and self._latest is not None:  # written without: what comes in its place is longer
+            row, start = self._latest
+            self._file.seek(start)
+            self._waiting.append(row)
         if self._waiting:
             row = self._waiting[-1]
             row.gaps = _sum(row.gaps, [gaps.get(name, 0.0) for name in GAPS])
@@ -128,8 +133,10 @@ class StepRows:
             return
         while self._waiting:
             row = self._waiting[0]
-            if not last and (len(self._waiting) == 1 or (self._device and row.device is None)):
+            if not last and ((len(self._waiting) == 1 < self._at_once) or (self._device and row.device is None)):
                 break
+            if self._at_once == 1:
+                self._latest = row, self._file.tell()
             self._file.write(self._written(self._waiting.popleft()))
         if now - self._flushed > FLUSH_SECONDS or self._at_once == 1:
             self._file.flush()
@@ -142,6 +149,7 @@ class StepRows:
                 with suppress(OSError):  # a full disk, which the rows meet again
                     self._lines.write_text(json.dumps(lines) + "\n")
             self.write(time.monotonic(), last=True)
+            self._latest = None
 
     def _written(self, row: Row) -> str:
         lap, spent = row.lap, row.lap.spent

@@ -21,7 +21,7 @@ from strobe.callbacks import rows as step_rows
 from strobe.callbacks import threads
 from strobe.callbacks.batches import elements_of, size_of
 from strobe.callbacks.clock import Lap
-from strobe.callbacks.columns import GAPS, PHASES
+from strobe.callbacks.columns import GAPS, PHASES, RANKS
 from strobe.callbacks.phases import PhaseClock, StandIn
 from strobe.callbacks.rows import StepRows
 from strobe.callbacks.steps import ProgressBar, StepRecorder
@@ -253,6 +253,26 @@ def test_steps_of_a_device_are_in_their_rows(tmp_path: Path, late: bool) -> None
     with (tmp_path / "steps.csv").open(newline="") as file:
         found = [row["device_total"] for row in csv.DictReader(file)]
     assert found == ["1.0000000", "2.0000000", "" if late else "3.0000000"]
+
+
+def test_a_rank_has_its_latest_step_on_the_disk_before_it_is_known_what_follows(tmp_path: Path) -> None:
+    """What follows it then stands in its row, whatever had been written."""
+
+    def read() -> list[tuple[str, str]]:
+        with (tmp_path / "steps.csv").open(newline="") as file:
+            return [(row["step"], row["validation"]) for row in csv.DictReader(file)]
+
+    rows = StepRows(tmp_path / "steps.csv", [], device=False, ranks=True)
+    for number in range(3):
+        rows.add([number, 0, 4, 1, 0, 0, None, None], Lap({"forward": 1}, 1), [None] * len(RANKS))
+        rows.write(time.monotonic())
+        assert [step for step, _ in read()] == [str(each) for each in range(number + 1)]
+        if number:
+            rows.follow({"validation": 9.5})
+            rows.follow({"validation": 0.5})
+    rows.close()
+    rows.follow({"validation": 1.0})
+    assert read() == [("0", "0.0"), ("1", "10.0000000"), ("2", "10.0000000")]
 
 
 def test_seconds_of_undisturbed_steps_reach_every_logger(recorder: StepRecorder, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_a_script_names_the_rank_that_was_killed(tmp_path: Path) -> None:
     assert is_whole(tmp_path / "here")
     summary = read_summary(tmp_path / "here" / "summary.json")
     assert summary["error"] == {"type": "ChildProcessError", "message": KILLED, "rank": 1}
-    assert last_steps(tmp_path / "here")[1] == 4  # it was killed in step 6, and the row before was not complete
+    assert last_steps(tmp_path / "here")[1] == 5  # it was killed in step 6
     wait_for(lambda: not is_running(process.pid))
 
 
@@ -43,7 +43,7 @@ def test_a_script_names_rank_0_that_was_killed(tmp_path: Path) -> None:
     assert said.count(f"{GONE}. What all ranks recorded: strobe report {tmp_path / 'here'}") == 1
     record = recover(tmp_path / "here")
     assert (record.text("error", "message"), record.count("world_size")) == (GONE, 2)
-    assert last_steps(tmp_path / "here")[0] == 4
+    assert last_steps(tmp_path / "here")[0] == 5
 
 
 def test_a_rank_that_hangs_says_who_died_before_lightning_ends_it(
