@@ -79,9 +79,9 @@ class Agreement:
 class Ending(Callback):
     """Ends ``fit`` and ``test``, by ``end(number)``, where no rank waits for another.
 
-    Several ranks agree in the same way on the batch after which Lightning answers SLURM's signal: it saves, for which
-    all of them wait for each other, and puts the job back into the queue. ``name`` tells trainings of one process
-    apart.
+    Lightning answers SLURM's signal between two batches, too: it saves, for which several ranks wait for each other,
+    and puts the job back into the queue. They agree on the batch in the same way. ``name`` tells trainings of one
+    process apart.
     """
 
     def __init__(self, requests: Requests, end: Callable[[int], None], name: str = "") -> None:
@@ -96,10 +96,11 @@ class Ending(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Join the other ranks, and hear SLURM's signal where Lightning would save in the middle of a step."""
         self._trainer = trainer
-        if self._end is None and common_store() is not None:
-            connector = trainer._signal_connector
+        connector = trainer._signal_connector
+        if connector._slurm_sigusr_handler_fn != self._hear_slurm:
             self._lightnings_requeue = connector._slurm_sigusr_handler_fn
             connector._slurm_sigusr_handler_fn = self._hear_slurm
+        if self._end is None and common_store() is not None:
             self._requeue, self._end = self._agreement("requeue 0"), self._agreement("end")
 
     def _agreement(self, what: str) -> Agreement:
@@ -122,6 +123,9 @@ class Ending(Callback):
     def _pass(self, place: Place) -> None:
         self._place = place
         if self._end is None or self._requeue is None:
+            if self._slurm_asks:
+                self._slurm_asks = False
+                self._lightnings_requeue(signal.SIGUSR1, None)
             self._requests.check()
             return
         if self._requeue.is_due(place):

@@ -27,6 +27,7 @@ _TOLD: dict[int, str] = {
     signal.SIGHUP: "It was ended by SIGHUP: its terminal was closed.",
 }
 _early: list[int] = []  # that :func:`listen` heard
+_answers: list[Callable[[int, FrameType | None], object]] = []  # of the latest training, to SLURM's SIGUSR1
 _wakes: set[int] = set()  # the files of this process to which signals are written
 _starter = os.getppid()
 
@@ -43,9 +44,11 @@ def listen() -> None:
     """For the first line of a command, before it imports libraries.
 
     From here on a request raises ``KeyboardInterrupt(number)``, which ends the command without a traceback; its exit
-    code is 128 and the number.
+    code is 128 and the number. SLURM's SIGUSR1, by which it asks a training to save, ends no command.
     """
     _early.clear()
+    if "SLURM_JOB_ID" in os.environ and signal.getsignal(signal.SIGUSR1) == signal.SIG_DFL:
+        signal.signal(signal.SIGUSR1, _answer)  # Lightning then leaves the signal to it
     for number in REQUESTS:
         if signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _hear)
@@ -56,6 +59,16 @@ def listen() -> None:
 def heard() -> int | None:
     """The number of the first request that came since :func:`listen`: what fails after it may be its consequence."""
     return _early[0] if _early else None
+
+
+def answer_slurm(answer: Callable[[int, FrameType | None], object]) -> None:
+    """Let ``answer(number, frame)`` be called for SLURM's SIGUSR1 from here on, where :func:`listen` hears it."""
+    _answers[:] = [answer]
+
+
+def _answer(number: int, frame: FrameType | None) -> None:
+    for answer in _answers:
+        answer(number, frame)
 
 
 def over() -> None:

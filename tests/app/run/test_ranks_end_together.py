@@ -35,6 +35,7 @@ def ranks(monkeypatch: pytest.MonkeyPatch, requeued: list[tuple[int, int]]) -> l
             _slurm_sigusr_handler_fn=lambda _, __, rank=rank, one=one: requeued.append((rank, one._place[0]))
         )
         trainer: Any = SimpleNamespace(callbacks=[], global_rank=rank, world_size=3, _signal_connector=connector)
+        trainer._accelerator_connector = SimpleNamespace(cluster_environment=None)
         trainer.strategy = SimpleNamespace(launcher=None)
         one.join(trainer)
         trainer.callbacks.append("another")

@@ -6,10 +6,15 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
+from lightning.fabric.plugins.environments import SLURMEnvironment
 from lightning.fabric.plugins.environments.lightning import find_free_network_port
 
+from strobe.app.run.ending import Ending
+from strobe.process.signals import Requests
 from strobe.records.joining import last_steps
 from strobe.records.run import read_summary
+from support.fitting import Model, fit
 from support.processes import begin, ended, is_running
 from support.runs import SHORT
 
@@ -132,12 +137,38 @@ def test_where_one_of_two_ranks_hangs_both_end_by_themselves(
     check_record(tmp_path / "run", "interrupted")
 
 
+def place_scontrol(folder: Path) -> None:
+    """A command that notes what it is asked for."""
+    (folder / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {folder}/asked\n')
+    (folder / "scontrol").chmod(0o755)
+
+
+def test_slurms_sigusr1_is_answered_between_two_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asked(Model):
+        def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+            if self.batches == 2:
+                os.kill(os.getpid(), signal.SIGUSR1)
+                assert not [*tmp_path.glob("*.ckpt")]
+            return super().training_step(batch)
+
+    place_scontrol(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    for name, value in {"JOB_ID": "7", "NTASKS": "1", "LOCALID": "0", "PROCID": "0", "NODEID": "0"}.items():
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    fit(Ending(Requests()), model=Asked(), plugins=SLURMEnvironment(), default_root_dir=tmp_path)
+    (saved,) = tmp_path.glob("hpc_ckpt_*.ckpt")
+    assert torch.load(saved, weights_only=False)["global_step"] == 3
+    assert (tmp_path / "asked").read_text() == "requeue 7\n"
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_slurms_sigusr1_is_still_lightnings(ranks: int, tmp_path: Path, sample_root: Path) -> None:
-    """It saves a checkpoint and requeues the job, whose end comes by SIGTERM; one rank alone may hear it."""
-    (tmp_path / "scontrol").write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
-    (tmp_path / "scontrol").chmod(0o755)
+@pytest.mark.parametrize(("stage", "ranks"), [("building", 1), ("training", 1), ("report", 1), ("training", 2)])
+def test_slurms_sigusr1_is_still_lightnings(stage: str, ranks: int, tmp_path: Path, sample_root: Path) -> None:
+    """It saves a checkpoint and requeues the job, whose end comes by SIGTERM; one rank alone may hear it.
+
+    Where nothing is trained it ends nothing.
+    """
+    place_scontrol(tmp_path)
     given = [*SHORT, "model._target_=strobe.validation.injected_faults.SmallClassifier", f"data.root={sample_root}"]
     given += ["data.tiles_per_class=10", f"hydra.run.dir={tmp_path}/run"]
     slurm = {"JOB_ID": "7", "JOB_NAME": "train", "NTASKS": str(ranks), "NODEID": "0"}
@@ -149,7 +180,7 @@ def test_slurms_sigusr1_is_still_lightnings(ranks: int, tmp_path: Path, sample_r
         begin(
             str(PROGRAM),
             *given,
-            STAGE="training",
+            STAGE=stage,
             SIGNAL=str(int(signal.SIGUSR1)),
             TO_RANK=str(ranks - 1),
             LOCAL_RANK=str(rank),
@@ -163,6 +194,7 @@ def test_slurms_sigusr1_is_still_lightnings(ranks: int, tmp_path: Path, sample_r
     ]
     for process in processes:
         ended(process)
-    assert (tmp_path / "asked").read_text() == "requeue 7\n"
-    assert [*tmp_path.glob("run/hpc_ckpt_*.ckpt")]
+    if stage == "training":
+        assert (tmp_path / "asked").read_text() == "requeue 7\n"
+    assert (stage == "training") == bool([*tmp_path.glob("run/hpc_ckpt_*.ckpt")])
     assert read_summary(tmp_path / "run" / "summary.json")["status"] == "completed"

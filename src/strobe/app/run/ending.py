@@ -6,9 +6,10 @@ from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
+from lightning.fabric.plugins.environments import SLURMEnvironment
 
 from strobe.attach import ending
-from strobe.process.signals import AskedToEnd, Requests
+from strobe.process.signals import AskedToEnd, Requests, answer_slurm
 
 PATIENCE = 2.0  # seconds for a step of a lone process to end
 
@@ -33,6 +34,9 @@ class Ending(ending.Ending):
         """Become the last callback, so that a step ends after all others; from here on requests wait for its end."""
         trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
         super().setup(trainer, pl_module, stage)
+        environment = trainer._accelerator_connector.cluster_environment
+        if isinstance(environment, SLURMEnvironment) and environment.auto_requeue:
+            answer_slurm(self._hear_slurm)
         self._requests.patience = PATIENCE if self._end is None else math.inf
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
