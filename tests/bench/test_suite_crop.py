@@ -219,9 +219,13 @@ def test_a_gpu_is_used_unless_the_user_says_otherwise(
         given = (f"data.root={photos}", f"trainer.accelerator={accelerator}")
         return crop._find(Request(bench_config("suite=crop", *given), "image_folder", given), tmp_path).facts["device"]
 
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    assert [device(accelerator) for accelerator in ("auto", "gpu", "cpu")] == ["cuda", "cuda", "cpu"]
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    def has(found: torch.device | None) -> None:
+        monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: found)
+
+    for kind in ("cuda", "xpu"):
+        has(torch.device(kind))
+        assert [device(accelerator) for accelerator in ("auto", "gpu", kind, "cpu")] == [kind] * 3 + ["cpu"]
+    has(None)
     with pytest.raises(ConfigError, match=r"trainer.accelerator=gpu needs a GPU, and this machine has none; give cpu"):
         device("gpu")
 

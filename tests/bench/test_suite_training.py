@@ -28,17 +28,17 @@ SMALL = ("quick=true", "threads=1", "turn_seconds=0.1", "suite.batch_size=8", "s
 
 
 @pytest.fixture
-def both(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that has a GPU's driver."""
-    (tmp_path / "driver").touch()
-    monkeypatch.setattr(training, "DRIVER", tmp_path / "driver")
+def both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine that has a GPU."""
+    monkeypatch.setattr(training, "has_gpu", lambda: True)
 
 
 @pytest.mark.usefixtures("both")
 @pytest.mark.parametrize(("quick", "workers", "large"), [("false", 8, 2048), ("true", 2, 128)])
 def test_each_row_is_held_against_the_row_before(quick: str, workers: int, large: int) -> None:
     suite = declared("training", f"quick={quick}", "threads=3")
-    names = ["batch 32, no workers", f"batch 32, {workers} workers", f"batch {large}, {workers} workers", "best known"]
+    names = ["batch 32, no workers", f"batch 32, {workers} workers", f"batch {large}, {workers} workers"]
+    names += ["best known", "its model alone"]
     assert [(cell.table, cell.row) for cell in suite.cells] == [
         (device, row) for device in ("cpu", "gpu") for row in names
     ]
@@ -51,13 +51,13 @@ def test_each_row_is_held_against_the_row_before(quick: str, workers: int, large
 
 
 def test_the_best_overrides_are_the_users_and_without_a_gpu_it_is_the_cpu_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(training, "DRIVER", tmp_path / "none")
+    monkeypatch.setattr(training, "has_gpu", lambda: False)
     cfg = bench_config("suite=training", "threads=3", 'suite.best=["engine=resident","threads=1"]')
     found = training.rows(cfg, "cpu")
     assert found["best known"][-2:] == ["engine=resident", "threads=1"]
-    assert [(cell.table, cell.threads) for cell in training.declare(cfg).cells] == [("cpu", n) for n in (3, 3, 3, 1)]
+    assert [(cell.table, cell.threads) for cell in training.declare(cfg).cells] == [("cpu", n) for n in (3, 3, 3, 1, 1)]
 
 
 def test_all_rows_train_on_the_same_images_in_the_same_order(tmp_path: Path) -> None:
@@ -120,6 +120,15 @@ def test_a_profile_that_fails_leaves_the_measurement(
     assert "no room for a trace" in capfd.readouterr().err
 
 
+def test_of_the_best_row_the_model_is_also_trained_alone(tmp_path: Path) -> None:
+    cell = declared("training", "suite.devices=[cpu]", *SMALL).cells[-1]
+    with cell.make(trial_of(tmp_path)) as work:
+        report = measure(cell, work, 0.0)
+    assert report.images == [TRAINED]
+    assert report.seconds[0] > 0
+    assert not list(tmp_path.rglob("*.pt.trace.json*"))
+
+
 def reports(rate: float, epochs: float) -> list[Report]:
     figures = {"step_data_wait": 0.25, "step_forward": 0.5, "step_backward": 0.25, "step_total": 1.0}
     figures |= {"timed_images": 4500 * epochs, "epochs": epochs, "steps": 3.0}
@@ -130,11 +139,13 @@ def reports(rate: float, epochs: float) -> list[Report]:
 def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_path: Path) -> None:
     suite = declared("training", "suite.devices=[cpu]")
     names = [cell.name for cell in suite.cells]
-    rates = dict(zip(names, [reports(100, 1.0), reports(90, 0.4), reports(300, 2.0), reports(450, 1.0)], strict=True))
-    record = record_of(suite, rates)
+    drawn = [reports(100, 1.0), reports(90, 0.4), reports(300, 2.0), reports(450, 1.0), reports(500, 1.0)]
+    record = record_of(suite, dict(zip(names, drawn, strict=True)))
     told = training.conclude(record)
     assert told[0].startswith("All changes together, on the CPU: ")
-    assert [times_as_fast(sentence) for sentence in told[:4]] == pytest.approx([4.5, 0.9, 3.33, 1.5], abs=0.01)
+    assert told[1].startswith("Best known, on the CPU: 0.90")
+    assert told[1].endswith(" of what its model alone reaches.")
+    assert [times_as_fast(one) for one in (told[0], *told[2:])] == pytest.approx([4.5, 0.9, 3.33, 1.5], abs=0.01)
     (section,) = training.sections(record, tmp_path)
     assert section.title == "Epochs and steps on the CPU"
     table, *bars = section.parts[1:]
@@ -157,7 +168,7 @@ def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_pa
 @pytest.mark.usefixtures("both")
 def test_a_gpu_is_held_against_the_cpu(tmp_path: Path) -> None:
     suite = declared("training")
-    rates = zip(suite.cells, [100, 90, 300, 450, 1000, 2000, 9000, 8000], strict=True)
+    rates = zip(suite.cells, [100, 90, 300, 450, 500, 1000, 2000, 9000, 8000, 9500], strict=True)
     first, best = training.conclude(record_of(suite, {cell.name: reports(rate, 1.0) for cell, rate in rates}))[2:4]
     assert first.startswith("The GPU against the CPU, batch 32, no workers: 10")
     assert best.startswith(

@@ -22,11 +22,9 @@ CUDAS_OWN = {  # what only CUDA has, or is asked for by that name
     "callbacks/memory.py",  # the allocator's history
     "src/strobe/app/build/trainer.py",  # trainer.accelerator=cuda
     "src/strobe/app/config/lightning.py",
-    "src/strobe/bench/suites/crop/suite.py",
     "src/strobe/bench/suites/workers/pipelines.py",  # SPDL's transfers
-    "src/strobe/bench/suites/workers/suite.py",
+    "src/strobe/bench/suites/workers/suite.py",  # whether there may be such transfers
     "src/strobe/diagnose/rules/gpu.py",  # records of such runs
-    "src/strobe/diagnose/traced.py",
     "src/strobe/doctor.py",
     "src/strobe/duel/turning.py",  # imports nothing of ours
     "src/strobe/measure/environment.py",  # compute capability

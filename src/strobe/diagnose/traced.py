@@ -22,7 +22,7 @@ def traced_record(rank: RankTrace) -> Record:
         "script": "the traced program",
         "batch_size": 1,  # is not known: rates are steps a second
         "world_size": 1,
-        "accelerator": "cpu" if rank.device is None else "cuda",
+        "accelerator": "cpu" if rank.device is None else "gpu",
         "environment": {"gpu_capability": _capability(rank)},
         "steps": {"measured": len(rank.lengths)},
         "overall_images_per_second": 1 / seconds if seconds else None,

@@ -32,12 +32,12 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
     """
     import torch
 
-    from strobe.callbacks.accelerators import in_use, module_of
+    from strobe.callbacks.accelerators import PINNING, in_use, module_of
 
     name = capability = None
     with contextlib.suppress(RuntimeError):
-        if gpu := in_use() or (torch.device("cuda") if start_gpu and torch.cuda.is_available() else None):
-            name = module_of(gpu).get_device_name()
+        if gpu := in_use() or (torch.accelerator.current_accelerator(check_available=True) if start_gpu else None):
+            name = module_of(gpu).get_device_name() if gpu.type in PINNING else gpu.type  # MPS tells no name
             capability = list(torch.cuda.get_device_capability()) if gpu.type == "cuda" else None
     shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {

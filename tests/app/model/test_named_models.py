@@ -97,7 +97,9 @@ def test_they_train_on_tiles_of_13_channels(name: str, kind: type[NamedClassifie
     assert any(not torch.equal(old, new) for old, new in zip(before, model.network.parameters(), strict=True))
 
 
-@pytest.mark.parametrize(("name", "kind"), [("mobilenet_v3_small", TorchvisionClassifier), ("test_vit", TimmClassifier)])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("mobilenet_v3_small", TorchvisionClassifier), ("test_vit", TimmClassifier)]
+)
 def test_a_dry_step_takes_images_as_the_network_does(name: str, kind: type[NamedClassifier]) -> None:
     model = made(name, kind).to(torch.bfloat16)
     model.trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)

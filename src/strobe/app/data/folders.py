@@ -57,7 +57,7 @@ def flat(folder: Folder, found: dict[str, PathTable], suffixes: tuple[str, ...],
     """
     for name in class_folders(folder, hidden=True):
         if _holds(folder / name, suffixes):
-            log.warning("%s/%s is left out, because its name begins with a dot; rename it if it is a class", folder, name)
+            log.warning("%s is left out, because its name begins with a dot; rename it if it is a class", folder / name)
     if len(found) < 2:
         what = f"one class, {next(iter(found))}" if found else "no class folders"
         raise DataError(f"{folder} holds {what}; put the {kind}s of at least two classes into a folder for each")

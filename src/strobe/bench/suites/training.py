@@ -15,7 +15,8 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work, slug
+from strobe.app.config.lightning import has_gpu
+from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Section, Suite, Table, Trial, Work, slug
 from strobe.bench.harness.results import faster, speed
 from strobe.bench.inputs import find_data, require_batch
 from strobe.callbacks.columns import PHASES
@@ -26,7 +27,6 @@ from strobe.present.format import duration, figure, milliseconds, percent
 from strobe.present.format import estimate as written
 from strobe.report.steps import DEVICE, segments
 
-DRIVER = Path("/dev/nvidiactl")
 LOADERS = {"array": ["loader=memory", "loader.batched=false"], "tiles": ["loader=skimage"], "photos": ["loader=pil"]}
 BEST = {  # by the form of data; and by the device
     "array": ["loader=memory", "engine=resident"],
@@ -37,23 +37,26 @@ BEST = {  # by the form of data; and by the device
 }
 QUICK, FULL = 1.0, 15.0  # seconds timed in a trial
 TRACES = "tensorboard"  # a run's folder, with one of each row's traces in it
+BEST_KNOWN, ALONE = "best known", "its model alone"
 DEVICES = {"cpu": "the CPU", "gpu": "the GPU"}
 INTERVAL = 6  # trials, from which on the order statistics enclose the median in 95 of 100 cases
 MOST = 20  # steps of a profiled training, which its profiler ends earlier: wait 1, warm up 1, record 3, twice
 
 
 def declare(cfg: DictConfig) -> Suite:
-    """A table for each device, a row for each change; the ratio is to the row before, a GPU's first to the CPU's."""
+    """A table for each device, a row for each change; the ratio is to the row before, a GPU's first to the CPU's.
+
+    The last row is the ceiling of the one before it: its model alone.
+    """
     seconds = cfg.turn_seconds or (QUICK if cfg.quick else FULL)
-    devices = list(dict.fromkeys(cfg.suite.devices or (["cpu", "gpu"] if DRIVER.exists() else ["cpu"])))
-    if "gpu" in devices and not DRIVER.exists():
-        raise ConfigError(
-            f"suite.devices={devices}: there is no NVIDIA GPU here, or no driver; give suite.devices=[cpu]"
-        )
+    devices = list(dict.fromkeys(cfg.suite.devices or (["cpu", "gpu"] if has_gpu() else ["cpu"])))
+    if "gpu" in devices and not has_gpu():
+        raise ConfigError(f"suite.devices={devices}: there is no GPU here, or no driver; give suite.devices=[cpu]")
     cells: list[Cell] = []
     for device in devices:
         before = cells[0].name if cells else None  # a GPU's first row is held against the CPU's
-        for row, overrides in rows(cfg, device).items():
+        changes = rows(cfg, device)
+        for row, overrides in [*changes.items(), (ALONE, changes[BEST_KNOWN])]:
             make = partial(train, row=row, overrides=tuple(overrides), seconds=seconds)
             own = [int(override.removeprefix("threads=")) for override in overrides if override.startswith("threads=")]
             threads = own[-1] if own else cfg.threads or len(os.sched_getaffinity(0))
@@ -66,7 +69,8 @@ def declare(cfg: DictConfig) -> Suite:
         about="One network, resnet18 unless the configuration says otherwise, is trained by the application, without "
         "augmentation or validation, on the same images in the same order: in small batches that the training process "
         "loads image by image and scales with NumPy; then with worker processes; then in large batches; then with the "
-        f"best overrides known. A trial times {seconds:g} s of one training after its first steps, three steps at "
+        "best overrides known, and with these on one batch that lies there already. A trial times {seconds:g} s of "
+        "one training after its first steps, three steps at "
         "least, and whole epochs where they fit; its seconds are those of an epoch. Afterwards a first trial to each "
         "row is profiled (wait 1, warm up 1, record 3 steps, twice) for TensorBoard; profiled steps are not timed.",
         cells=cells,
@@ -113,7 +117,7 @@ def rows(cfg: DictConfig, device: str) -> dict[str, list[str]]:
         f"batch {chosen.batch_size}, no workers": [*slow, *small, "engine.num_workers=0"],
         f"batch {chosen.batch_size}, {told}": [*slow, *small, *beside],
         f"batch {large}, {told}": [*slow, f"data.batch_size={large}", *beside],
-        "best known": [*common, f"data.batch_size={large}", *best],
+        BEST_KNOWN: [*common, f"data.batch_size={large}", *best],
     }
 
 
@@ -138,11 +142,27 @@ def _find(asked: Request, scratch: Path, *, devices: list[str]) -> Input:
 
 @contextmanager
 def train(trial: Trial, *, row: str, overrides: tuple[str, ...], seconds: float) -> Iterator[Work]:
-    """A training with these overrides, which warms itself up; after the first trial's measurement it is profiled."""
+    """A training with these overrides, which warms itself up; after the first trial's measurement it is profiled.
+
+    Of the row ``ALONE`` only the model trains, on one batch.
+    """
+    from strobe.app.build.instantiate import set_up_data
+    from strobe.app.run.batches import load_batch
+    from strobe.app.run.ceilings import train_on
     from strobe.bench.steady import profile, ready, with_phases
     from strobe.callbacks import TraceProfiler
 
     cfg = ready([*trial.overrides, *overrides])
+    if row == ALONE:
+        cfg.ceilings_seconds = seconds
+
+        def alone() -> Done:
+            data = set_up_data(cfg)
+            images = len(data.datasets["train"])
+            return Done(images, images / train_on(load_batch(data), cfg, data).median)
+
+        yield Work(alone, warm_up=lambda: None, once=True)
+        return
     with TemporaryDirectory(prefix="strobe-") as scratch:
         yield Work(partial(with_phases, cfg, Path(scratch), seconds), warm_up=lambda: None, once=True)
         if trial.number == 0:
@@ -160,7 +180,7 @@ Measured = Mapping[str, Any]  # a cell of results.json
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
-    """What all changes bring together, on each device, and a GPU; then the speeds, and what each change brings."""
+    """What all changes bring, on each device, and a GPU; what is left to the ceiling; then what each change brings."""
 
     def ratio(one: Measured, other: Measured, words: str, than: str = "") -> list[str]:
         times = faster(one, other)
@@ -180,6 +200,11 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
         best = max(measured, key=speed)
         found += ratio(gpu, cpu, f"The GPU against the CPU, {gpu['row']}", ".")
         found += ratio(best, cpu, f"From the CPU's first row, {cpu['row']}, to the GPU's fastest, {best['row']}", ".")
+    for device, (*_, best) in devices.items():
+        alone = next((cell for cell in record["cells"] if (cell["table"], cell["row"]) == (device, ALONE)), None)
+        if reached := faster(best, alone):
+            of = "of what its model alone reaches"
+            found.append(f"{best['row'].capitalize()}, on {DEVICES[device]}: {reached} {of}.")
     return [*found, *each]
 
 
@@ -193,8 +218,9 @@ def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
 
 
 def _by_device(record: Mapping[str, Any]) -> dict[str, list[Measured]]:
-    tables = dict.fromkeys(cell["table"] for cell in record["cells"])
-    return {table: [cell for cell in record["cells"] if cell["table"] == table] for table in tables}
+    trained = [cell for cell in record["cells"] if cell["row"] != ALONE]
+    tables = dict.fromkeys(cell["table"] for cell in trained)
+    return {table: [cell for cell in trained if cell["table"] == table] for table in tables}
 
 
 def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:

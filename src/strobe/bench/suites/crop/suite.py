@@ -88,14 +88,13 @@ def _find(asked: Request, scratch: Path) -> Input:
 
     from strobe.bench.suites.crop.decoders import CROP, Size, measured
 
-    accelerator = asked.cfg.trainer.accelerator
-    if accelerator not in {"auto", "gpu", "cuda", "cpu"}:
-        raise ConfigError(f"trainer.accelerator={accelerator} is not measured; give auto, cpu or gpu")
-    if accelerator in {"gpu", "cuda"} and not torch.cuda.is_available():
-        raise ConfigError(
-            f"trainer.accelerator={accelerator} needs a GPU, and this machine has none; give cpu, or leave it out"
-        )
-    device = "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
+    accelerator, there = asked.cfg.trainer.accelerator, torch.accelerator.current_accelerator(check_available=True)
+    gpu = there and there.type
+    if accelerator not in {"auto", "gpu", "cpu", gpu}:
+        raise ConfigError(f"trainer.accelerator={accelerator} is not measured here; give auto, cpu or gpu")
+    if accelerator == "gpu" and gpu is None:
+        raise ConfigError("trainer.accelerator=gpu needs a GPU, and this machine has none; give cpu, or leave it out")
+    device = gpu if gpu and accelerator != "cpu" else "cpu"
     found = find_photos(asked, scratch)
     sizes: dict[str, Size] = {}
     skipped = 0
@@ -116,7 +115,9 @@ def _find(asked: Request, scratch: Path) -> Input:
     kept = sorted(sizes)
     facts = {"paths": kept, "sizes": [sizes[path] for path in kept], "device": device}
     pixels = median(sizes[path][0] * sizes[path][1] for path in kept)
-    told += f", {pixels / 1e6:.2f} million pixels in the median; steps train on the {device.replace('cuda', 'GPU')}"
+    told += (
+        f", {pixels / 1e6:.2f} million pixels in the median; steps train on the {device if device == 'cpu' else 'GPU'}"
+    )
     return Input(told, found.generated, found.overrides, facts)
 
 
