@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from strobe.measure import environment
 from strobe.measure.environment import PACKAGES, describe, peak_memory, usable_cores
@@ -95,3 +96,11 @@ def test_uncommitted_are_changes_of_files_that_git_knows(tmp_path: Path, monkeyp
 def test_peak_memory_is_in_bytes() -> None:
     held_now = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     assert 0.9 * held_now <= peak_memory()["rss_peak_bytes"] <= describe()["memory_bytes"]
+
+
+def test_a_gpu_of_another_kind_than_cuda_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("xpu"))
+    monkeypatch.setattr(torch.xpu, "get_device_name", lambda: "Intel's")
+    assert describe()["gpu"] is None
+    found = describe(start_gpu=True)
+    assert (found["gpu"], found["gpu_capability"]) == ("Intel's", None)
