@@ -72,6 +72,7 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
         from strobe.app.build.trainer import lone_trainer
         from strobe.app.run.ceilings import Ceilings
         from strobe.app.run.forecast import BEGINNING
+        from strobe.app.run.storage import measure_storage
         from strobe.app.run.train import quieten
         from strobe.callbacks.accelerators import is_accelerator
         from strobe.probe.ranks import together
@@ -91,7 +92,10 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
             sys.exit()
         seconds = (2 + is_accelerator(trainer.strategy.root_device)) * (cfg.ceilings_seconds + BEGINNING)
         print(f"Measuring loader and model alone, about {clock(seconds)}", file=sys.stderr)
-        return ceilings.measure(), cfg
+        record = ceilings.measure()
+        if data.in_storage:
+            record["storage"] = measure_storage(data, workers_beside(cfg.engine), cfg.ceilings_seconds / 2, ())
+        return record, cfg
 
 
 def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None:
@@ -103,6 +107,8 @@ def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None
     if record["batch_bytes"] is not None:
         title += f", {record['batch_bytes'] / 1e6:,.2f} MB a batch"
     table = Table("ceiling", "images/s", "95% interval", "CPU ms an image", title=title)
+    if stored := record.get("storage"):
+        table.add_row("storage (not decoded)", _rate(stored["rate"]), "", "")
     for side, name in NAMES.items():
         if record[side] is None:
             continue

@@ -79,9 +79,10 @@ def test_images_of_a_step_follow_from_rate_and_time(tmp_path: Path) -> None:
 
 def test_of_single_runs_there_is_no_verdict_and_steps_make_the_interval(tmp_path: Path) -> None:
     write_run(tmp_path / "a", ["loader=pil"], 100)
-    write_run(tmp_path / "b", ["loader=native"], 300)
+    write_run(tmp_path / "b", ["loader=native"], 300, ceilings={"storage": {"rate": 320.0}})
     record = compared(tmp_path / "a", tmp_path / "b")
     best, baseline = record["cells"]
+    assert (best["ceilings"]["storage"], baseline["ceilings"]["storage"]) == (320.0, None)
     assert best["images_per_second"] == pytest.approx({"median": 300, "low": 288, "high": 312, "of": "steps"})
     assert best["speedup"] == {"median": pytest.approx(3), "low": None, "high": None}
     assert (best["verdict"], baseline["verdict"]) == ("too few runs", "baseline")

@@ -184,6 +184,8 @@ def test_rates_are_on_one_scale_and_one_not_measured_is_left_out() -> None:
     assert bars(rates) == {colour: (0, end) for colour, end in ends.items()}
     assert [text.get_text() for text in rates.texts] == ["400 (62% used)", "1,000 (25% used)", "300 (83% used)", "250"]
     assert (390, 405) in {tuple(line.get_xdata()) for line in rates.lines}
+    stored = drawn(ceilings={"storage": {"rate": 500.0}, "loader": 400.0}).axes[1]
+    assert [text.get_text() for text in stored.texts] == ["500 (50% used)", "400 (62% used)", "250"]
     left = bars(drawn(ceilings={"loader": 400.0, "model": None}).axes[1])
     assert left.keys() == {PHASE_COLOURS["data_wait"], "#222222"}
 

@@ -105,6 +105,16 @@ def test_how_far_a_ceiling_drifted_is_told() -> None:
     assert "measured again" not in told(None)
 
 
+def test_what_the_storage_gives_is_drawn_beside_the_ceilings_and_is_none_of_their_lowest() -> None:
+    stored = complete()["ceilings"] | {"storage": {"rate": 2900.0}}
+    page = page_of(complete() | {"ceilings": stored})
+    assert len(of_class(page.section("ceilings"), "rate-storage")) == 1
+    for said in ("Storage alone the same objects, not decoded", "2,900", "45% of the lowest ceiling (loader alone)"):
+        assert said in page.text, said
+    several = page_of(complete() | {"ceilings": stored, "world_size": 2})  # of which only one measured the storage
+    assert not of_class(several.section("ceilings"), "rate-storage")
+
+
 SHARED = complete()["ceilings"] | {"shared_cores": True, "joint": 3100.0}
 SLOW = complete()["ceilings"] | {"loader": 2000.0, "intervals": {"loader": [1950.0, 2050.0]}}
 BUSY = {"others": 0.4, "stolen": 0.0, "delayed": 0.3, "busiest": [{"name": "stress", "pid": 1, "cores": 1.5}]}

@@ -142,6 +142,7 @@ def test_ceilings_take_one_line(tmp_path: Path) -> None:
     both, reaches = "loader alone 3,230, model alone 8,120 images/s", "this run's 1,463 is 45% of"
     assert told(joint=3000.0) == f"{both}; together about 3,000 on 16 shared cores; {reaches} that"
     assert told(joint=None) == f"{both}; {reaches} the loader alone"
+    assert told(joint=None, storage={"rate": 2900.0}).startswith(f"storage alone 2,900, {both}; {reaches} the loader")
     assert told(joint=None, transfer=3100) == f"{both}; {reaches} the transfer alone"
     assert told(joint=1000.0).endswith("; a ceiling was measured too low: training was faster")
     assert told(joint=None, drift=0.07).endswith("of the loader alone; measured again, the same ceiling was 7% apart")

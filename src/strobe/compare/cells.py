@@ -12,7 +12,7 @@ from strobe.measure.statistics import FEWEST, interval
 from strobe.records import environment_difference
 from strobe.records.environment_difference import Origin
 
-CEILINGS = ("loader", "model", "joint")
+CEILINGS = {"storage": ("storage", "rate"), "loader": ("loader",), "model": ("model",), "joint": ("joint",)}  # paths
 MEMORY = ("rss_peak_bytes", "device_peak_bytes")
 ACCURACY = ("test/accuracy", "val/accuracy")
 _SUMMARY = ("batch_size", "num_workers", "accelerator", "devices", "world_size", "precision", "threads")
@@ -71,7 +71,7 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
         "step_seconds": None if phases["total"] is None else phases,
         "images_per_step": _mean([_images_per_step(run) for run in measured]),
         "between_seconds": _mean([_between(run) for run in measured]),
-        "ceilings": {name: _mean(_told(measured, "ceilings", name)) for name in CEILINGS},
+        "ceilings": {name: _mean(_told(measured, "ceilings", *path)) for name, path in CEILINGS.items()},
         "efficiency": _mean(_told(measured, "efficiency")),
         "memory": {name: max(_told(runs, "memory", name), default=None) for name in MEMORY},
         "gpu": next((gpu for run in on_gpu if (gpu := run.record.text("environment", "gpu"))), None),

@@ -53,8 +53,18 @@ COLUMNS: dict[str, tuple[str, str, tuple[str, ...]]] = {
 _ROWS = 10  # of a table of a trace
 _IDLE = {"synchronisation": "#6B8E00", "launch": "#6A35D9"}  # as the page of a trace has them
 _WIDE = 88  # characters of a line of code
-_CEILING_COLOURS = {"loader": PHASE_COLOURS["data_wait"], "model": PHASE_COLOURS["forward"], "joint": "#B8B8B8"}
-_CEILING_NAMES = {"loader": "loader alone", "model": "model alone", "joint": "both, at most"}
+_CEILING_COLOURS = {
+    "storage": PHASE_COLOURS["transfer"],
+    "loader": PHASE_COLOURS["data_wait"],
+    "model": PHASE_COLOURS["forward"],
+    "joint": "#B8B8B8",
+}
+_CEILING_NAMES = {
+    "storage": "storage alone",
+    "loader": "loader alone",
+    "model": "model alone",
+    "joint": "both, at most",
+}
 
 
 def show_verdict(
@@ -218,7 +228,7 @@ def step_picture(summary: Mapping[str, Any]) -> "Figure | None":
     seconds = {name: value for name, value in (summary.get("step_seconds") or {}).items() if value}
     record = Record(dict(summary))
     measured = rate_of(record)
-    rates = {name: value for name, value in wording.ceiling_rates(record).items() if name != "transfer"}
+    rates = {name: value for name, value in wording.all_rates(record).items() if name != "transfer"}
     total = seconds.pop("total", None)
     if not total and not rates:
         return None

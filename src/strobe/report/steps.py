@@ -17,7 +17,7 @@ from strobe.present.charts.svg import line, meter, rect, svg, whisker
 from strobe.present.format import counted, duration, figure, interval, listed, percent, size, times
 from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, facts, more, named, note
 from strobe.records.run import Alternative, Record, as_number, rate_of
-from strobe.report.wording import ceiling_rates, drift, entries, lowest, phase_of, share_of_ceiling, unit_of
+from strobe.report.wording import all_rates, ceiling_rates, drift, entries, lowest, phase_of, share_of_ceiling, unit_of
 
 DEVICE = ("transfer", "prepare", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8
@@ -26,6 +26,7 @@ _BETWEEN = dict.fromkeys(("between", "other"), "epoch ends and the like")
 _LONGER = 1.5  # times a later step, from which on the first one is named
 _SHOWN = 0.005  # share of training from which on a part of it is listed
 _NAMES = {
+    "storage": ("Storage alone", "the same objects, not decoded"),
     "loader": ("Loader alone", "the same loader, without training"),
     "model": ("Model alone", "one cached batch, replayed"),
     "transfer": ("Transfer alone", "one batch to the device"),
@@ -143,7 +144,7 @@ def _between(record: Record, total: float) -> list[str]:
 def ceilings(record: Record) -> Section:
     """The section: a bar for each rate on one scale; why there are none, where that is known."""
     intervals, why = record.mapping("ceilings", "intervals"), record.text("ceilings", "reason")
-    found = {key: (value, *_pair(intervals.get(key))) for key, value in ceiling_rates(record).items()}
+    found = {key: (value, *_pair(intervals.get(key))) for key, value in all_rates(record).items()}
     if not found:
         reason = why or "They were not measured; ceilings=true measures them after training."
         reason = f"{reason[:1].upper()}{reason[1:].rstrip('.')}."

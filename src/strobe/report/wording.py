@@ -159,6 +159,15 @@ def ceiling_rates(record: Record) -> dict[str, float]:
     return {name: value for name, value in found.items() if value is not None and value > 0}
 
 
+def all_rates(record: Record) -> dict[str, float]:
+    """As :func:`ceiling_rates`, and what fetching the objects alone reached, which the loader has to do as well.
+
+    With several ranks that is left out, because only the first one measures it.
+    """
+    stored = record.number("ceilings", "storage", "rate") if record.count("world_size") in (None, 1) else None
+    return {**({"storage": stored} if stored else {}), **ceiling_rates(record)}
+
+
 def lowest(record: Record) -> str | None:
     """The lowest ceiling's name; None where none was measured."""
     rates = ceiling_rates(record)
@@ -178,8 +187,8 @@ def _is_beyond(record: Record) -> bool:
 
 def ceilings(record: Record) -> str:
     """The ceilings, and the run's share of them, in one line; or why there are none; empty if unknown."""
-    rates, share = ceiling_rates(record), share_of_ceiling(record)
-    named = [f"{name} alone {rate(rates[name])}" for name in ("loader", "model") if name in rates]
+    rates, share = all_rates(record), share_of_ceiling(record)
+    named = [f"{name} alone {rate(rates[name])}" for name in ("storage", "loader", "model") if name in rates]
     parts = [f"{', '.join(named)} {unit_of(record)}"] if named else []
     if joint := rates.get("joint"):
         usable = record.count("environment", "usable_cores")

@@ -1,6 +1,7 @@
 """``python -m strobe.ceilings``, in this process."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,7 @@ def test_the_table_names_what_bounds_what() -> None:
     assert explain(record, workers=2) == []
     record |= {"model": 200.0, "joint": 40.0}
     record["intervals"]["model"] = [190.0, 210.0]
+    record["storage"] = {"rate": 61.0}
     bounds, shares = explain(record, workers=2)
     assert "The loader bounds training" in bounds
     assert "4.0 times" in bounds
@@ -75,3 +77,4 @@ def test_the_table_names_what_bounds_what() -> None:
     text = console.export_text()
     assert "Not measured: model: out of memory" in text
     assert "49.0 to 51.0" in text
+    assert re.search(r"storage \(not decoded\) .* 61\.0", text)
