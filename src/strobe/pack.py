@@ -14,6 +14,7 @@ from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, mistake
 from strobe.app.config.register import composing
 from strobe.app.storage.address import check_address, is_remote
+from strobe.overrides import applied, quoted
 from strobe.process.launch import parser_of, start
 
 HELP = """Writes the images of a configuration of train.py into shards of 64 MB, in LitData's optimized form.
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _pack(out: str, overrides: Sequence[str]) -> str:
     if is_remote(out):
         check_address("--shards", out)
+        overrides = applied(overrides, [f"loader.shards={quoted(out)}"])  # which data.endpoint may be for
     with composing(), recomposed(overrides) as cfg:
         check_root(cfg)
         from strobe.app.build.instantiate import build_data

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from strobe.app.build.checkpoint import require_fitting
-from strobe.app.config.checks import Preflight, without_effect
+from strobe.app.config.checks import Preflight, check, without_effect, without_hydra
 from strobe.app.config.compose import composed
 from strobe.app.config.entry import command
 from strobe.app.model.resnet import build_resnet18
@@ -70,6 +70,10 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
     (
         "data=eurosat data.endpoint=http://h data.root=.",
         ["data.endpoint=http://h", "give data.root=s3://BUCKET/FOLDER"],
+    ),
+    (
+        "data=eurosat data.cache=c data.root=. loader=packed loader.shards=s3://b/x",
+        ["data.cache=c is for data in storage"],
     ),
     ("data=eurosat data.cache=c data.root=.", ["data.cache=c is for data in storage"]),
     ("~loader", ["~loader deletes what every run needs"]),
@@ -169,9 +173,37 @@ def test_configuration(
         assert word in said
 
 
+SECRET = "swordfish"
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        f"data=eurosat data.root=s3://key:{SECRET}@b/x",
+        f"data=eurosat data.root='s3://b/x?X-Amz-Signature={SECRET}'",
+        f"data=cifar10 data.root=s3://key:{SECRET}@b/x",
+        f"data=eurosat data.root=s3://b/x data.endpoint=http://key:{SECRET}@host:80",
+        f"data=eurosat data.root=. data.endpoint=http://key:{SECRET}@host:80",
+        f"loader=packed loader.shards=s3://key:{SECRET}@b/x",
+        f"loader=packed loader.directory=s3://key:{SECRET}@b/x",
+        f"data=eurosat data.root=s3://b/x loader=native data.cache=s3://key:{SECRET}@b/x",
+    ],
+)
+def test_an_address_with_a_password_is_refused_and_not_repeated(overrides: str) -> None:
+    key = next(part.partition("=")[0] for part in overrides.split() if SECRET in part)
+    told = refusal(lambda: check(without_hydra(configured("config", *overrides.split()))), ConfigError)
+    assert told.startswith(f"{key} holds a password or a signature, which would end in records")
+    assert SECRET not in told
+
+
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
+        (
+            "data=eurosat data.root=s3://b/x data.cache=c loader=packed loader.shards=s3://b/y",
+            ["data.cache=c has no effect with loader.shards=s3://b/y"],
+        ),
+        ("data=eurosat data.root=s3://b/x data.cache=c loader=packed", []),
         ("engine.prefetch_factor=4", ["engine.prefetch_factor=4 has no effect with engine.num_workers=0"]),
         ("engine.persistent_workers=true", ["engine.persistent_workers=true has no effect with engine.num_workers=0"]),
         ("engine=resident engine.num_workers=4", ["engine.num_workers=4: with engine=resident these load the images"]),

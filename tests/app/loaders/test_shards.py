@@ -10,7 +10,8 @@ from strobe import pack
 from strobe.app.loaders import shards
 from strobe.app.loaders.packed import contents_of
 from strobe.app.storage.serving import upload
-from strobe.errors import DataError
+from strobe.errors import ConfigError, DataError
+from support.composing import composed_data
 from support.photo_files import made
 from support.pipeline_parts import SIZE, batches, loader, source
 from support.refusals import refusal
@@ -132,3 +133,27 @@ def test_the_command_writes_what_training_reads(
     assert capsys.readouterr().out.startswith("100 images in ")
     ended = train("loader=packed", f"loader.shards={out}")
     assert ended.code == 0, ended.output
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_files_on_the_disk_may_have_their_shards_in_storage(
+    storage: str, sample_root: Path, tmp_path: Path, *, stream: bool
+) -> None:
+    out = f"s3://strobe/of-the-disk-{stream}"
+    given = ["data=eurosat", f"data.root={sample_root / 'tiles/seed42-10'}", f"data.endpoint={storage}"]
+    pack.main(["--shards", out, *given])
+    packs = f"loader.directory={tmp_path / 'packs'}"
+    there: Any = composed_data(*given, "loader=packed", packs, f"loader.shards={out}", f"loader.stream={stream}")
+    here: Any = composed_data("data=eurosat", given[1], "loader=native")
+    for data in (there, here):
+        data.setup()
+    assert there.in_storage == stream
+    for (pixels, labels), (wanted, classes) in zip(there.val_dataloader(), here.val_dataloader(), strict=True):
+        assert labels.tolist() == classes.tolist()
+        assert torch.equal(pixels, wanted)
+
+
+def test_credentials_in_the_address_of_shards_are_refused() -> None:
+    told = refusal(lambda: pack.main(["--shards", "s3://key:swordfish@b/x"]), ConfigError)
+    assert "--shards holds a password" in told
+    assert "swordfish" not in told

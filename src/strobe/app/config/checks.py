@@ -26,7 +26,7 @@ from strobe.app.config.models import check_name, torchvision_models
 from strobe.app.config.resuming import OUTPUTS, check_unfinished, last_checkpoint
 from strobe.app.config.schema import PUBLISHED, USUAL_FRAMING, Config
 from strobe.app.config.targets import check_targets
-from strobe.app.storage.address import check_address, check_slashes, is_remote
+from strobe.app.storage.address import check_address, check_open, check_slashes, is_remote
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
 from strobe.present.format import counted
@@ -56,9 +56,11 @@ def check(cfg: DictConfig) -> None:
     arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
     check_trainer(arguments)
     _check_pair(cfg)
+    _check_addresses(cfg)
+    shards_there = is_remote(str(cfg.loader.get("shards")))
     if is_remote(cfg.data.root):
         _check_storage(cfg)
-    elif unread := next((key for key in ("endpoint", "cache") if cfg.data.get(key)), None):
+    elif unread := next((key for key in ("endpoint", "cache")[shards_there:] if cfg.data.get(key)), None):
         raise ConfigError(
             f"data.{unread}={cfg.data[unread]} is for data in storage, but data.root={cfg.data.root} is a folder; "
             f"give data.root=s3://BUCKET/FOLDER too, or leave data.{unread} out"
@@ -138,7 +140,7 @@ def _conflicts(cfg: DictConfig) -> Iterator[tuple[Any, str]]:
 
 
 def without_effect(cfg: DictConfig) -> Iterator[str]:
-    """What is said of the engine's keys that were given and do nothing, or not what they do elsewhere.
+    """What is said of keys that were given and do nothing, or not what they do elsewhere.
 
     They are not refused: a sweep or a search varies ``engine.num_workers`` beside them.
     """
@@ -156,6 +158,11 @@ def without_effect(cfg: DictConfig) -> Iterator[str]:
             f"engine.num_workers={cfg.engine.num_workers}: with engine=resident these load the images once, before "
             "training; none loads during training"
         )
+    if cfg.data.get("cache") and cfg.loader.get("shards"):
+        yield (
+            f"data.cache={cfg.data.cache} has no effect with loader.shards={cfg.loader.shards}, which are copied to "
+            "loader.directory or, with loader.stream=true, fetched anew in each epoch; leave it out"
+        )
 
 
 def check_single(cfg: DictConfig, size: int | None) -> None:
@@ -167,17 +174,24 @@ def check_single(cfg: DictConfig, size: int | None) -> None:
         )
 
 
+def _check_addresses(cfg: DictConfig) -> None:
+    """Before any message repeats one: no address holds credentials, which would end in records."""
+    for key in FOLDERS:
+        check_open(key, str(OmegaConf.select(cfg, key)))
+    for key in ("data.root", "data.endpoint", "loader.shards"):
+        address = OmegaConf.select(cfg, key)
+        if address is not None and (is_remote(address) or key == "data.endpoint"):
+            check_address(key, address)
+
+
 def _check_storage(cfg: DictConfig) -> None:
-    """Where the root is an address: data and loader must know storage, and credentials are no part of it."""
-    check_address("data.root", cfg.data.root)
+    """Where the root is an address: data and loader must know storage."""
     choices = HydraConfig.get().runtime.choices
     if "endpoint" not in cfg.data:
         raise ConfigError(
             f"data={choices['data']} reads from a folder only, not from data.root={cfg.data.root}; "
             "data=eurosat and data=image_folder read from storage"
         )
-    if cfg.data.endpoint is not None:
-        check_address("data.endpoint", cfg.data.endpoint)
     if not cfg.loader.objects:
         raise ConfigError(
             f"loader={choices['loader']} reads files on the disk, not data.root={cfg.data.root}; "

@@ -17,7 +17,7 @@ from strobe.app.engines.base import BatchLoader, Engine
 from strobe.app.engines.sampler import EndlessBatches, EpochSampler, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData, Loader
 from strobe.app.loaders.buffer_pool import BufferPool
-from strobe.app.loaders.packed import PackedData
+from strobe.app.loaders.packed import PackedData, PackedLoader
 from strobe.app.loaders.sources import FileSource
 from strobe.app.storage.address import is_remote
 from strobe.app.storage.folder import Objects, RemoteFolder, remote_folder
@@ -65,6 +65,8 @@ class ImageData(LightningDataModule, ABC):
         reach = {"endpoint": endpoint, "requests": requests, "timeout_seconds": timeout_seconds}
         self.reach: dict[str, Any] = reach | {"cache": cache, "cache_gb": cache_gb}  # of a root in storage
         self.loader = loader
+        if isinstance(loader, PackedLoader):
+            loader.reach = reach  # its shards may lie in storage, whatever the root
         self.engine = engine
         self.root = root
         self.batch_size = batch_size

@@ -11,7 +11,7 @@ import torch
 from strobe.app.loaders.base import Batch, BatchData, Loader
 from strobe.app.loaders.packing import Contents, Images, Layout, MappedImages, Planes, packed
 from strobe.app.loaders.pil import PilLoader
-from strobe.app.loaders.shards import StreamedShards, open_shards
+from strobe.app.loaders.shards import Place, StreamedShards, open_shards
 from strobe.app.loaders.sources import PathTable, PhotoSource, TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.callbacks.spans import span
@@ -34,6 +34,7 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
         self.verify = verify
         self.shards = shards
         self.stream = stream
+        self.reach: dict[str, Any] = {"endpoint": None}  # of shards in storage, unless the files lie there too
         self._latest: tuple[PathTable, Images] | None = None
 
     def dataset(self, source: TileSource | PhotoSource) -> "PackedData":
@@ -53,7 +54,8 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
 
     def _images(self, contents: Contents) -> Images:
         if self.shards is not None:
-            return open_shards(self.shards, contents, Path(self.directory), stream=self.stream)
+            reach = contents.objects.storage.reach if contents.objects else self.reach
+            return open_shards(Place(self.shards, reach), contents, Path(self.directory), stream=self.stream)
         path, manifest = packed(Path(self.directory), contents, verify=self.verify)
         return MappedImages(path, manifest.layout, manifest.sources.count)
 

@@ -155,13 +155,12 @@ def _index(shards: Shards) -> dict[str, Any]:
     return {"chunks": chunks, "config": config | {"compression": None}}
 
 
-def open_shards(where: str, contents: Contents, directory: Path, *, stream: bool = False) -> Images:
+def open_shards(place: Place, contents: Contents, directory: Path, *, stream: bool = False) -> Images:
     """The shards of these files; those in storage are copied to a folder of ``directory`` first, unless ``stream``.
 
     Raises a :class:`DataError` if there are none, they are of other files or another form, or there is no room.
     """
-    place = Place(where, contents.objects.storage.reach if contents.objects else {"endpoint": None})
-    again = "write them with: python -m strobe.pack --shards"
+    where, again = place.where, "write them with: python -m strobe.pack --shards"
     try:
         told = json.loads(place.read(DESCRIPTION))
         shards = Shards(**told | {"layout": Layout.of_json(told["layout"])})

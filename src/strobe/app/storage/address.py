@@ -19,11 +19,17 @@ def check_slashes(key: str, root: str) -> None:
 
 def check_address(key: str, address: str) -> None:
     """Raise a :class:`ConfigError` for an address that cannot be used; one that holds a password is not repeated."""
+    check_open(key, address)
     scheme, _, rest = address.partition("://")
+    if scheme not in SCHEMES or not rest.strip("/"):
+        raise ConfigError(f"{key}={address} is not an address of storage; give one such as s3://BUCKET/FOLDER")
+
+
+def check_open(key: str, address: str) -> None:
+    """Raise a :class:`ConfigError` for an address that holds a password, without repeating it."""
+    rest = address.partition("://")[2]
     if "@" in rest or "?" in rest:
         raise ConfigError(
             f"{key} holds a password or a signature, which would end in records; give the bare address, and the "
             "credentials in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
-    if scheme not in SCHEMES or not rest.strip("/"):
-        raise ConfigError(f"{key}={address} is not an address of storage; give one such as s3://BUCKET/FOLDER")
