@@ -1,5 +1,6 @@
 """Packs in shards: those of LitData's form, the same pixels as the pack, written on where they were broken off."""
 
+import multiprocessing
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import torch
 from strobe import pack
 from strobe.app.loaders import shards
 from strobe.app.loaders.packed import contents_of
-from strobe.app.storage.serving import upload
+from strobe.app.storage.serving import SlowLine, upload
 from strobe.errors import ConfigError, DataError
 from support.composing import composed_data
 from support.photo_files import made
@@ -157,3 +158,26 @@ def test_credentials_in_the_address_of_shards_are_refused() -> None:
     told = refusal(lambda: pack.main(["--shards", "s3://key:swordfish@b/x"]), ConfigError)
     assert "--shards holds a password" in told
     assert "swordfish" not in told
+
+
+def copy_shards(barrier: Any, source: Any, out: str, endpoint: str, directory: Path) -> None:
+    barrier.wait(100)
+    shards.open_shards(shards.Place(out, {"endpoint": endpoint}), contents_of(source), directory)
+
+
+def test_of_two_processes_that_start_together_one_copies_the_shards(storage: str, tmp_path: Path) -> None:
+    files, out, fresh = source("tiles", tmp_path), "s3://strobe/copied-once", multiprocessing.get_context("forkserver")
+    stored(storage, tmp_path, "makes-the-bucket")
+    write(files, out, storage)
+    with SlowLine(storage, latency=0.1) as line:
+        copy_shards(fresh.Barrier(1), files, out, line.endpoint, tmp_path / "alone")
+        alone, line.requests = line.requests, 0
+        given = fresh.Barrier(2), files, out, line.endpoint, tmp_path / "both"
+        both = [fresh.Process(target=copy_shards, args=given) for _ in range(2)]
+        for one in both:
+            one.start()
+        for one in both:
+            one.join(100)
+            assert one.exitcode == 0
+            one.close()
+        assert line.requests == alone + 1  # the other one reads their description

@@ -26,6 +26,7 @@ from strobe.app.storage.address import is_remote
 from strobe.app.storage.objects import Storage
 from strobe.errors import DataError, disk_errors
 from strobe.present.terminal import shown
+from strobe.process.locks import locked
 from strobe.records.files import whole
 
 log = logging.getLogger(__name__)
@@ -179,30 +180,35 @@ def open_shards(place: Place, contents: Contents, directory: Path, *, stream: bo
 
 def _require(place: Place, sizes: Mapping[str, int]) -> None:
     """Raise a :class:`DataError` that names the first shard which is not there with its size."""
-    there = place.sizes()
-    for name, size in sizes.items():
-        if there.get(name) != size:
-            raise DataError(f"{place.where}/{name} is missing or truncated; the same pack command writes it again")
+    for name in _lacking(place, sizes):
+        raise DataError(f"{place.where}/{name} is missing or truncated; the same pack command writes it again")
 
 
 def _copied(place: Place, shards: Shards, directory: Path) -> Path:
-    """The shards' folder on the disk, with all of them."""
+    """The shards' folder on the disk, with all of them; of several processes that start at once, one copies them."""
     folder = directory / f"shards-{digest(place.where.encode(), 4)}"
     sizes = {name: shards.bytes(number) for number, name in enumerate(shards.files)}
     here = Place(str(folder), {})
     remedy = "make room, or set another loader.directory"
     with disk_errors(lambda why: f"loader.directory={directory} cannot hold the shards ({why}); {remedy}"):
+        if not _lacking(here, sizes):
+            return folder
         folder.mkdir(parents=True, exist_ok=True)
-        there = here.sizes()
-        left = [name for name, size in sizes.items() if there.get(name) != size]
-        if left:
-            remedy = "set another loader.directory, or copy nothing: loader.stream=true"
-            require_room(directory, sum(sizes[name] for name in left), "The shards need", remedy)
-            _require(place, {name: sizes[name] for name in left})
-        log.info("Copying %d of %d shards to %s", len(left), len(sizes), folder)
-        with ThreadPoolExecutor(COPIERS) as pool:
-            list(pool.map(lambda name: here.write(name, place.read(name)), left))
+        with locked(directory / f".{folder.name}.lock"):
+            if left := _lacking(here, sizes):  # still, after waiting
+                remedy = "set another loader.directory, or copy nothing: loader.stream=true"
+                require_room(directory, sum(left.values()), "The shards need", remedy)
+                _require(place, left)
+                log.info("Copying %d of %d shards to %s", len(left), len(sizes), folder)
+                with ThreadPoolExecutor(COPIERS) as pool:
+                    list(pool.map(lambda name: here.write(name, place.read(name)), left))
     return folder
+
+
+def _lacking(place: Place, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The files that are not there with their sizes."""
+    there = place.sizes()
+    return {name: size for name, size in sizes.items() if there.get(name) != size}
 
 
 class MappedShards:
