@@ -377,3 +377,38 @@ def test_gradients_of_unused_rows_cost_more_than_their_update(rows: float, told:
     record.summary["embedded"] = rows
     (found,) = of("optimizer", record)
     assert told in bound(found.as_dict() | {"overrides": [], "lost": 0.8})
+
+
+CACHE, PACK = "data.cache=data/cache", "loader=packed"
+
+
+@pytest.mark.parametrize(
+    ("cause", "changes", "overrides"),
+    [
+        ("storage_latency", {}, ["engine=litdata engine.num_workers=4", CACHE, PACK]),
+        ("too_few_requests", {}, ["data.requests=128", CACHE, PACK]),
+        ("storage_bandwidth", {}, [CACHE, PACK]),
+        ("storage_bandwidth", {"config__data__cache": "data/cache"}, [PACK]),
+        ("cold_cache", {}, [""]),
+        ("cold_cache", {"summary__ceilings__storage__more": 1e6}, ["data.requests=128"]),
+    ],
+)
+def test_waiting_for_the_storage_has_remedies_to_paste(
+    cause: str, changes: dict[str, Any], overrides: list[str]
+) -> None:
+    (finding,) = of(cause, example(cause, **changes))
+    assert [" ".join(one.overrides) for one in (finding, *finding.remedies)] == overrides
+
+
+def test_of_the_remedies_only_those_are_told_that_the_run_can_take() -> None:
+    record = example("storage_bandwidth")
+    record.config["loader"].update(shards="s3://b/x", stream=True)
+    (streamed,) = of("storage_bandwidth", record)
+    assert (streamed.overrides, streamed.remedies) == (("loader.stream=false",), ())
+    assert "strobe.pack" not in streamed.advice
+    record.config["loader"].update(shards=None, stream=False)
+    del record.config["data"]["bands"]
+    record.config["data"]["framing"] = "random_crop"
+    assert not of("storage_bandwidth", record)[0].remedies
+    record.config["data"]["framing"] = "resize"
+    assert [one.overrides for one in of("storage_bandwidth", record)[0].remedies] == [(PACK,)]

@@ -45,9 +45,15 @@ def for_bytes(record: Record, step: Step) -> float:
 
 def remedies(record: Record, step: Step) -> list[tuple[str, ...]]:
     """Overrides that may help against the cause, and can be measured."""
-    cause, requests = storage_cause(record, step), record.whole("data.requests")
-    if cause == "too_few_requests" and requests:
-        return [(f"data.requests={min(1024, MORE_REQUESTS * requests)}",)]
+    cause = storage_cause(record, step)
+    if cause == "too_few_requests" and (more := more_requests(record)):
+        return [more]
     if cause == "storage_latency":
-        return [("engine=litdata", f"engine.num_workers={MORE_REQUESTS}")]
+        return [("engine=litdata", f"engine.num_workers={MORE_REQUESTS * max(1, step.workers)}")]
     return []
+
+
+def more_requests(record: Record) -> tuple[str, ...]:
+    """The override that asks for ``MORE_REQUESTS`` times as many objects at once."""
+    requests = record.whole("data.requests")
+    return (f"data.requests={min(1024, MORE_REQUESTS * requests)}",) if requests else ()

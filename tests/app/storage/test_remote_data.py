@@ -1,6 +1,8 @@
 """Data in storage is the data on the disk: the same pixels, order, splits and weights."""
 
 import pickle
+import socket
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,9 @@ import torch
 from strobe import pack
 from strobe.app.loaders import shards
 from strobe.app.run.storage import measure_storage
+from strobe.app.storage.serving import SlowLine
 from strobe.errors import DataError
+from strobe.overrides import applied
 from support.composing import composed_data
 from support.files import plant
 from support.photo_files import photograph, save
@@ -135,3 +139,82 @@ def test_what_the_storage_gives_is_measured_and_one_that_fails_then_ends_no_run(
         source.objects.storage.endpoint, source.objects.storage._open = endpoint, None
         source.objects.storage.timeout_seconds = 0.3
         assert measure_storage(data, 2, 0.1, rows) is None
+
+
+class Peak(SlowLine):
+    """A line that knows how many connections were open at once."""
+
+    most = 0
+
+    def serve(self, client: socket.socket) -> None:
+        self.most = max(self.most, len(self._open) // 2 + 1)
+        super().serve(client)
+
+
+def slow(line: SlowLine, root: str, *overrides: str) -> Any:
+    """Tiles behind a line, set up; training reads 16 images a batch."""
+    given = ("data=eurosat", root, f"data.endpoint={line.endpoint}", "data.batch_size=16", *overrides)
+    data: Any = composed_data(*given)
+    data.setup()
+    return data
+
+
+def asked(line: SlowLine, data: Any) -> int:
+    """The requests of an epoch."""
+    before = line.requests
+    for _ in data.batches("train", 16):
+        pass
+    return line.requests - before
+
+
+@pytest.mark.parametrize(
+    ("before", "remedy"),
+    [
+        ("loader=native", "data.cache={folder}/cache"),
+        ("loader=native", "loader=packed loader.directory={folder}/packs"),
+        ("loader=packed loader.shards={out} loader.stream=true", "loader.stream=false loader.directory={folder}/packs"),
+    ],
+    ids=["cache", "pack", "copy"],
+)
+def test_what_is_kept_on_the_disk_is_fetched_once(
+    before: str, remedy: str, storage: str, tiles_there: tuple[str, ...], tmp_path: Path
+) -> None:
+    _, root, _ = tiles_there
+    out = "s3://strobe/shards-to-copy"
+    given = [text.format(out=out, folder=tmp_path).split() for text in (before, remedy)]
+    if "loader.shards" in before:
+        pack.main(["--shards", out, *tiles_there])
+    with SlowLine(storage) as line:
+        without = slow(line, root, *given[0])
+        images = len(without.datasets["train"])
+        assert [asked(line, without) >= images for _ in range(2)] == [True, True]
+        helped = slow(line, root, *applied(*given))
+        asked(line, helped)
+        assert asked(line, helped) == 0
+
+
+def test_more_requests_are_under_way_at_once_where_more_are_allowed(storage: str, tiles_there: tuple[str, ...]) -> None:
+    most = []
+    for requests in (2, 8):
+        with Peak(storage, latency=0.05) as line:
+            data = slow(line, tiles_there[1], "loader=native", f"data.requests={requests}")
+            data.found["train"].objects.storage._open, line.most = None, 0  # with the connections that listed
+            asked(line, data)
+            most.append(line.most)
+    assert most[0] < 4 < most[1]  # one may still be closing
+
+
+def test_batches_are_fetched_ahead_by_threads_that_wait(storage: str, tiles_there: tuple[str, ...]) -> None:
+    with SlowLine(storage, latency=0.02) as line:
+        for engine, ahead in (
+            ("engine=torch engine.num_workers=0", False),
+            ("engine=litdata engine.num_workers=4", True),
+        ):
+            data = slow(line, tiles_there[1], "loader=native", *engine.split())
+            before, epoch = line.requests, iter(data.batches("train", 16))
+            next(epoch)
+            deadline = time.monotonic() + (10 if ahead else 0.3)
+            while line.requests - before <= 16 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            assert (line.requests - before > 16) == ahead, engine
+            del epoch
