@@ -169,6 +169,39 @@ def test_a_sweep_is_compared_with_an_earlier_one_cell_by_cell(tmp_path: Path, sw
     assert cells["loader=native data.batch_size=32"]["verdict"] == "no counterpart"
 
 
+def test_runs_of_different_days_are_judged_by_their_days(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A machine is another one from day to day: many runs of one day say nothing about the next."""
+
+    def of_days(name: str, *days: tuple[int, list[float]]) -> Path:
+        runs = [{"rate": rate, "date": f"2026-11-{day:02d}T12:00:00+0000"} for day, rates in days for rate in rates]
+        return write_sweep(tmp_path / name, [("loader=pil", runs)])
+
+    def judged(now: Path, then: Path) -> tuple[str, int]:
+        record = compared(now, baseline=str(then), limit=0.05)
+        [cell] = record["cells"]
+        return cell["verdict"], record["regression"]["code"]
+
+    today = of_days("today", (9, [100, 101, 99, 100, 100]))
+    last_week = of_days("last_week", (2, [80, 81, 79, 80, 80]))
+    assert judged(today, of_days("also", (9, [80, 81, 79, 80, 80]))) == ("faster", 0)
+    assert judged(today, last_week) == judged(last_week, today) == ("not known", 4)
+    record = compared(today, baseline=str(last_week), limit=0.05)
+    assert record["cells"][0]["speedup"] == {"median": pytest.approx(1.25, rel=1e-3), "low": None, "high": None}
+    said = "not known: runs of different days; it takes 3 days a side to judge, or strobe duel"
+    assert [note for note in record["notes"] if said in note] == record["notes"]
+    assert "cannot tell: defaults: runs of different days" in record["regression"]["text"]
+    print_comparison(Console(width=200), record)
+    assert said in " ".join(capsys.readouterr().out.split())
+    page = Page(render(record))
+    assert said in page.text
+    assert "more often" not in page.text
+    # Three days a side tell what lies beyond the difference between days, however many runs a day has.
+    three = of_days("three", (4, [100, 101]), (5, [110, 109]), (6, [90, 91]))
+    assert judged(three, last_week) == ("not known", 4)
+    assert judged(three, of_days("near", (1, [95]), (2, [105] * 9), (3, [86]))) == ("no difference", 4)
+    assert judged(three, of_days("far", (1, [15]), (2, [16] * 9), (3, [14]))) == ("faster", 0)
+
+
 def test_a_run_of_the_same_overrides_is_a_baseline_of_its_own(tmp_path: Path) -> None:
     for name, rate in (("now", 90), ("now2", 91), ("then", 100)):
         write_run(tmp_path / name, ["loader=pil"], rate)

@@ -1,6 +1,7 @@
 """The record of a training: what any Trainer can tell of it, what is concluded, and where a person reads it."""
 
 import logging
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import cache
@@ -65,6 +66,7 @@ def summarise(
         log.exception("The ranks' rows were not joined, by an error of this program")
     return {
         "schema": SCHEMA,
+        "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "status": status,
         "error": failed,
         "verdict": None,

@@ -21,7 +21,8 @@ Runs that differ only in their seed are repeats of one cell. Each cell is compar
 training as a whole: faster, slower, or no difference where the interval of the ratio includes 1. Cells that may be as
 fast as the fastest are tied with it.
 Exit code 1 also: nothing was measured, or --strict refuses. With --fail-if-slower 5%: 0 only if each cell is shown to
-keep more than 95% of the baseline's speed; 3 if one is shown to keep less, or failed; 4 if it cannot tell.
+keep more than 95% of the baseline's speed; 3 if one is shown to keep less, or failed; 4 if it cannot tell, as of runs
+of different days: strobe duel lets both train now.
 
 Examples
   python -m strobe.compare outputs/sweeps/DATE/TIME                          against the sweep's first cell
