@@ -20,6 +20,7 @@ from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
 from strobe.compare.gather import Asked, gather
 from strobe.errors import ConfigError
+from strobe.measure.statistics import unpaired
 from strobe.process.fork import Failure
 from support.refusals import refusal
 from support.run_folders import write_sweep
@@ -118,6 +119,24 @@ def test_the_same_rates_get_the_same_verdict_as_runs_and_as_trials(tmp_path: Pat
         assert baseline.ruled(*trials, 0.05).code == runs["regression"]["code"]
         codes.append(runs["regression"]["code"])
     assert set(codes) == {0, 3, 4} if noise == 0.01 else 4 in codes
+
+
+def test_verdicts_hold_for_all_cells_together(tmp_path: Path) -> None:
+    """Of 100 equal cells, some would look slower or faster by chance; as runs and as trials, none does."""
+    chance = random.Random(1)
+    names = [f"cell{number}" for number in range(100)]
+    sides = [{name: [100 * math.exp(chance.gauss(0, 0.02)) for _ in range(5)] for name in names} for _ in range(2)]
+    alone = [unpaired(now, then).verdict for now, then in zip(*(side.values() for side in sides), strict=True)]
+    assert {"slower", "faster"} & set(alone)
+    now, then = (
+        write_sweep(tmp_path / str(place), [(f"loader={name}", rates) for name, rates in side.items()])
+        for place, side in enumerate(sides)
+    )
+    runs = {cell["name"].removeprefix("loader="): cell for cell in gather(Asked([now], now, "", str(then)))["cells"]}
+    trials = [record(**{name: [10 / rate for rate in rates] for name, rates in side.items()}) for side in sides]
+    for entry in baseline.against(*trials):
+        cell = runs[entry["name"].split(", ")[1]]
+        assert (entry["verdict"], entry["ratio"]) == ("no difference", pytest.approx(cell["speedup"]))
 
 
 def test_a_baseline_is_of_the_same_suite(tmp_path: Path) -> None:

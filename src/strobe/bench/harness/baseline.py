@@ -8,7 +8,7 @@ from typing import Any
 from strobe.bench.harness.results import NAME, rate_of, read_results
 from strobe.errors import ConfigError
 from strobe.measure.gate import Case, Ruling, parse_share, rule
-from strobe.measure.statistics import FEWEST, Estimate, unpaired
+from strobe.measure.statistics import FEWEST, Estimate, together, unpaired
 from strobe.records.environment_difference import Origin, environment_differences
 
 USUAL = 7  # rounds that tell a tenth where trials vary by 5%
@@ -53,12 +53,15 @@ def wanted(file: str | None, limit: str | None, suite: str, rounds: int) -> Base
 def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For each cell of either: ``name``, ``visits``, ``ratio`` (speed now / speed then) and ``verdict``.
 
-    The verdict is the ratio's, or else: failed (measured then, failed now), only now, only before.
+    The verdict is the ratio's, which holds for all cells together, or else: failed (measured then, failed now), only
+    now, only before.
     """
-    compared = []
-    for name, now, then, ratio in _pairs(record, earlier):
+    compared, pairs = [], list(_pairs(record, earlier))
+    ratios = iter(together([ratio for *_, ratio in pairs if ratio]))
+    for name, now, then, measured in pairs:
         entry: dict[str, Any] = {"name": name, "ratio": None, "visits": None, "verdict": "only now"}
-        if ratio is not None and now and then:
+        if measured and now and then:
+            ratio = next(ratios)
             visits = [len(now["visits"]), len(then["visits"])]
             entry |= {"ratio": ratio.as_record(), "visits": visits, "verdict": ratio.verdict}
         elif then is not None:
