@@ -45,10 +45,11 @@ def hold_tabs_against(address: str, summary: dict[str, Any]) -> None:
     assert not any(tag.startswith("test/") for tag in scalars)  # charts of one dot
     assert {f"step_seconds/{phase}" for phase in (*PHASES, "total")} <= set(scalars)
     images = ask(f"{tabs}/images/tags", lambda tags: len(tags.get(run, {})) == 5)[run]
-    assert set(images) == {"first_batch", "test_confusion", "trace/timeline", "strobe/step", "strobe/trace"}
+    assert set(images) == {"first_batch", "test_confusion", "trace/timeline", "strobe/step", "trace/newest"}
     texts = ask(f"{tabs}/text/tags", lambda tags: len(tags.get(run, {})) >= 4)[run]
     told = {tag.removesuffix("/text_summary") for tag in texts}
-    assert told >= {"trace/schedule", "trace/operators", "strobe/verdict", "strobe/trace"}
+    assert told >= {"trace/schedule", "trace/operators", "strobe/verdict", "trace/newest"}
+    assert min(told) == "strobe/verdict"  # TensorBoard sorts by name
     plugin = Plugin(address, run)
     (worker,) = plugin.workers()
     assert f"{worker}." in summary["traces"][0]

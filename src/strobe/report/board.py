@@ -77,7 +77,7 @@ def show_verdict(
     """Write a run's record to TensorBoard's loggers, on rank 0, even after Lightning has closed them.
 
     ``strobe/verdict`` in the Text tab, ``strobe/step`` in Images; and in HParams, so that the runs of a sweep can be
-    compared, what was chosen and what came of it. What is not known is left out. ``strobe/trace`` in Text and Images is
+    compared, what was chosen and what came of it. What is not known is left out. ``trace/newest`` in Text and Images is
     what the newest trace in ``run_dir`` shows.
     """
     from lightning.pytorch.loggers import TensorBoardLogger
@@ -91,8 +91,8 @@ def show_verdict(
         if (picture := step_picture(summary)) is not None:
             board.add_image("strobe/step", pixels(picture), step, dataformats="HWC")
         if traced is not None:
-            board.add_text("strobe/trace", trace_text(traced), step)
-            board.add_image("strobe/trace", pixels(trace_picture(traced)), step, dataformats="HWC")
+            board.add_text("trace/newest", trace_text(traced), step)
+            board.add_image("trace/newest", pixels(trace_picture(traced)), step, dataformats="HWC")
         # The first optimizer's rate at the start, before a schedule changed it.
         learning_rate = next((float(one.defaults["lr"]) for one in trainer.optimizers if "lr" in one.defaults), None)
         for part in hparams(record, learning_rate):
