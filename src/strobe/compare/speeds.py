@@ -50,7 +50,7 @@ class Speeds:
     """Ratios of cells' rates; None means a baseline that is not among the cells.
 
     A sweep visits all its cells once a repeat. If each run of a cell is the only one of its repeat, the cell is
-    compared within repeats (:class:`~strobe.measure.statistics.Blocks`); else as independent runs, see :func:`ratio_of`.
+    compared within repeats (:class:`~strobe.measure.statistics.Blocks`); else by :func:`ratio_of`.
     """
 
     def __init__(self, cells: Mapping[Key | None, Sequence[Trained]]) -> None:

@@ -48,9 +48,28 @@ def test_each_choice_says_what_it_is(group: str) -> None:
     assert all(heads)
 
 
-def test_each_argument_of_the_trainer_says_what_it_is() -> None:
-    keys = re.findall(r"^  trainer\.\S+ *(.*)$", help_text.text("config", ["trainer"]), re.MULTILINE)
-    assert all(keys)
+@pytest.mark.parametrize("group", [path.name for path in Path(CONF).iterdir() if path.is_dir()])
+def test_each_key_of_each_choice_says_what_it_is(group: str) -> None:
+    said = help_text.text("bench" if group == "suite" else "config", [group])
+    keys = dict(re.findall(rf"^  {group}\.(\w+)=\S* *(.*)$", said, re.MULTILINE))
+    assert [key for key, meaning in keys.items() if not meaning] == []
+    assert keys or group == "experiment"
+    assert not keys.keys() & set(help_text.FIXED)
+
+
+@pytest.mark.parametrize(
+    ("asked", "line"),
+    [
+        ("seed", "  seed=42  of weights, order of images, and augmentation; at least 0 and at most 4294967295"),
+        ("callbacks", "  callbacks={}  more Lightning callbacks, each with its _target_"),
+        ("model.lr", "  model.lr=0.001  learning rate; greater than 0"),
+        ("checkpoint.monitor", "  checkpoint.monitor=val/accuracy  the metric that says which one is best"),
+    ],
+)
+def test_a_key_gets_its_own_line(asked: str, line: str) -> None:
+    said = re.sub(r"(?<=\S) {2,}", "  ", help_text.text("config", [asked]))
+    assert said.startswith(line)
+    assert "\n  " not in said
 
 
 def test_of_a_training_no_suite_is_listed() -> None:
@@ -58,9 +77,9 @@ def test_of_a_training_no_suite_is_listed() -> None:
 
 
 def test_a_group_that_is_not_there() -> None:
-    assert "--help nope: there is no such group; give one of data" in refusal(
-        lambda: help_text.text("config", ["nope"]), ConfigError
-    )
+    said = refusal(lambda: help_text.text("config", ["nope"]), ConfigError)
+    assert said.startswith("--help nope: there is no such group or key; give one of data, ")
+    assert {"checkpoint", "sweep"} <= set(said.rpartition("one of ")[2].split(", "))
 
 
 def test_who_reads_only_its_beginning_sees_no_traceback() -> None:

@@ -20,7 +20,7 @@ from strobe.app.config.register import CONF, composing
 from strobe.errors import ConfigError
 
 WIDE = 40  # characters of a key and its value
-FIXED = ("_target_", "form", "copies", "objects")  # what a choice is, which nobody overrides
+FIXED = ("_target_", "form", "reads", "copies", "objects")  # what a choice is, which nobody overrides
 TRAINS = ("checkpoint", "sweep")  # groups that only train.py uses
 OWN = {  # groups that need more words than their choices have
     "trainer": "Arguments of Lightning's Trainer: https://lightning.ai/docs/pytorch/stable/common/trainer.html",
@@ -30,27 +30,31 @@ OWN = {  # groups that need more words than their choices have
 
 
 def text(name: str, asked: Sequence[str] = ()) -> str:
-    """The help for the configuration ``name``, or for the groups that are ``asked`` for.
+    """The help for the configuration ``name``, or for the groups and keys that are ``asked`` for.
 
     Raises:
-        ConfigError: There is no such group.
+        ConfigError: There is no such group or key.
     """
     with composing():
         given = [] if name != "bench" else ["suite=loading"]  # where nothing is chosen otherwise
         cfg = compose(name, given, return_hydra_config=True)
         groups = sorted(group for group in cfg.hydra.runtime.choices if _choices(group))
-        if unknown := [group for group in asked if group not in groups and group not in cfg]:
-            raise ConfigError(f"--help {unknown[0]}: there is no such group; give one of {', '.join(groups)}")
+        parts = [part for part in _plain(cfg, groups) if name == "config" or part not in TRAINS]
+        keys = [*_keys(cfg, ""), *(line for part in parts for line in _keys(cfg[part], f"{part}."))]
+        chosen = (line for group in groups if group in cfg for line in _keys(cfg[group], f"{group}."))
+        lines = {line.split("=", 1)[0].strip(): line for line in (*keys, *chosen)}
+        if unknown := [each for each in asked if each not in (*groups, *parts, *lines)]:
+            there = ", ".join([*groups, *parts])
+            raise ConfigError(f"--help {unknown[0]}: there is no such group or key; give one of {there}")
         if asked:
-            return "\n\n".join(part for group in asked for part in _group(name, cfg, group))
+            told = ([lines[each]] if each in lines else _group(name, cfg, each) for each in asked)
+            return "\n\n".join(part for found in told for part in found)
     listed = "\n".join(f"  {group:<11} {', '.join(_choices(group))}" for group in groups)
-    parts = [part for part in _plain(cfg, groups) if name == "config" or part not in TRAINS]
-    keys = [*_keys(cfg, ""), *(line for part in parts for line in _keys(cfg[part], f"{part}."))]
     filled = {"$APP_CONFIG_GROUPS": f"{listed}\n\n  --help GROUP says what its keys mean", "$CONFIG": "\n".join(keys)}
-    told: str = cfg.hydra.help.template
+    page: str = cfg.hydra.help.template
     for place, words in filled.items():
-        told = told.replace(place, words)
-    return told.rstrip()
+        page = page.replace(place, words)
+    return page.rstrip()
 
 
 def _group(name: str, cfg: DictConfig, group: str) -> Iterator[str]:
@@ -85,7 +89,7 @@ def _keys(node: Any, prefix: str) -> Iterator[str]:
     rules = {knob.name: knob.metadata for knob in dataclasses.fields(kind)} if kind else {}
     values: Any = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
     for key, value in values.items():
-        if key in FIXED or isinstance(value, dict):
+        if key in FIXED or (isinstance(value, dict) and value):
             continue
         shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
         about = "; ".join(filter(None, (told.get(key, ""), _fits(rules.get(key, {})))))
