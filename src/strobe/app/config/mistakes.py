@@ -29,6 +29,17 @@ ELSEWHERE = {  # groups of one command only
     "suite": "python -m strobe.bench suite=NAME runs a benchmark suite",
     "tune": "python -m strobe.tune reads it",
 }
+ALIASES = {  # what other programs call a key
+    **dict.fromkeys(("learning_rate", "base_lr"), "model.lr"),
+    **dict.fromkeys(("bs", "batch"), "data.batch_size"),
+    **dict.fromkeys(("gpus", "num_gpus"), "trainer.devices"),
+    **dict.fromkeys(("dataset", "datasets"), "data"),
+    **dict.fromkeys(("image_size", "img_size"), "data.size"),
+    **dict.fromkeys(("arch", "architecture", "network", "backbone"), "model"),
+    **dict.fromkeys(("augmentation", "augmentations"), "data.augment"),
+    **dict.fromkeys(("output_dir", "out_dir", "save_dir", "output"), "hydra.run.dir"),
+    "name": "model.name",
+}
 WANTED = {
     r"could not be converted to Integer": "a whole number",
     r"could not be converted to Float": "a number",
@@ -86,10 +97,16 @@ def _wanted(cause: str) -> str:
 
 
 def suggestion(key: str, known: Sequence[str]) -> str:
-    """What may have been meant by an unknown key."""
+    """What may have been meant by an unknown key; a key of Hydra's own only where the key is one."""
+    key = key.lower()
     group, _, leaf = key.rpartition(".")
-    if group in known and (others := _choices_with(group, leaf)):
-        return f"only {' and '.join(others)} {'has' if len(others) == 1 else 'have'} it"
+    if only := _only(key, known):
+        return only
+    if (alias := ALIASES.get(leaf, "")).startswith(group):
+        only = "" if alias in known else _only(alias, known)
+        if alias:
+            return f"did you mean {alias}?{only and f' {only.capitalize()}'}"
+    known = [other for other in known if not other.startswith("hydra") or key.startswith("hydra")]
     leaves = [(other.rpartition(".")[2], other) for other in known if other != key]
     beside = {name: other for name, other in leaves if group and other.rpartition(".")[0] == group}
     meant = [beside[name] for name in get_close_matches(leaf, beside, 2, NEARER)]
@@ -98,6 +115,7 @@ def suggestion(key: str, known: Sequence[str]) -> str:
     for near, below in ((NEAR, f"{group}."), (NEARER, "")):
         names = {name: other for name, other in reversed(leaves) if other.startswith(below)}
         meant = meant or [names[name] for name in get_close_matches(leaf, names, 2, near)]
+    meant = meant or _by_meaning(leaf, [other for _, other in leaves if other.startswith(group)])
     return f"did you mean {' or '.join(meant[:2])}?" if meant else "--help lists the keys"
 
 
@@ -144,6 +162,27 @@ def _unknown(key: str, name: str, overrides: Sequence[str]) -> str:
     if group in ADDED and (leaf in trainer_hints() if group == "trainer" else not meant.startswith("did")):
         meant = ADDED[group].format(key)
     return f"{key} is not a key; {meant}"
+
+
+def _only(key: str, known: Sequence[str]) -> str:
+    """Which choices have a key that the chosen ones lack, in words; empty if none."""
+    group, _, leaf = key.rpartition(".")
+    others = _choices_with(group, leaf) if group in known else []
+    return f"only {' and '.join(others)} {'has' if len(others) == 1 else 'have'} it" if others else ""
+
+
+def _by_meaning(words: str, known: Sequence[str]) -> list[str]:
+    """The one or two keys whose meaning has all of these words, which ``_`` joins; the shortest meaning first."""
+    from strobe.app.config.help import meanings  # which imports this module
+
+    told: dict[str, str] = {}
+    for kind in schemas():
+        told |= meanings(kind)
+    asked, found = set(words.split("_")), {key: told.get(key.rpartition(".")[2], "").lower() for key in known}
+    meant = sorted(
+        (key for key, text in found.items() if asked <= set(re.findall(r"\w+", text))), key=lambda key: len(found[key])
+    )
+    return meant if len(meant) <= 2 else []
 
 
 def _choices_with(group: str, leaf: str) -> list[str]:
