@@ -86,6 +86,14 @@ def test_without_a_completed_run_the_exit_code_tells(
         (["-m", "data.batch_size=2,many"], "data.batch_size=many does not fit; give a whole number"),
         (["-m", "+lr=0.1,0.2"], "Nothing reads +lr=0.1,0.2; did you mean model.lr?"),
         (["-m", "seed=1,2", "+lr=0.1"], "Nothing reads +lr=0.1; did you mean model.lr?"),
+        (["-m", "seed=1,2", "data=eurosat", "data.root=/nowhere"], "data.root=/nowhere is not a folder"),
+        (["-m", "seed=1,2", "trainer.devices=0"], "trainer.devices=0 is out of range"),
+        (["-m", "seed=1,2", "sweep.fail_if_slower=5%"], "cannot be told from 1 run of each cell; give sweep.repeats=5"),
+        (
+            ["-m", "loader=pil,tifffile", "sweep.fail_if_slower=5%", "hydra/launcher=basic"],
+            "cannot be told from 1 run of each cell; give seed=1,2,3,4,5",
+        ),
+        (["-m", "seed=1,2", "sweep.fail_if_slower=much", "hydra/launcher=basic"], "much is not a share"),
         (
             ["-m", "seed=1,2", "sweep.repeats=3", "hydra/launcher=basic"],
             "with hydra/launcher=basic give seed=1,2,3 for three runs of each cell",

@@ -267,7 +267,8 @@ class SweepConfig:
     seed: int = knob(0, min=0)  # seed of the order in which cells are run
     timeout_seconds: float | None = knob(None, above=0)  # longest run, in seconds; it then counts as failed
     baseline: str | None = None  # compare with this cell, or with another sweep; null: the first cell
-    fail_if_slower: str | None = None  # such as 5%: exit code 0 only if each cell is shown to be less than 5% slower
+    # such as 5%: exit code 0 only if each cell is shown to be less than 5% slower; 3: one is slower; 4: cannot tell
+    fail_if_slower: str | None = None
 
 
 @dataclass

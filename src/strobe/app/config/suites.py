@@ -114,4 +114,5 @@ class BenchConfig(Config):
     precision: float = knob(0.02, min=0, below=1)  # a cell is done when its 95% interval is within this share
     timeout_seconds: float = knob(900.0, above=0, max=86400)  # longest trial, in seconds
     baseline: str | None = None  # an earlier results.json, or its folder, to compare with
-    fail_if_slower: str | None = None  # such as 5%: exit code 3 if a cell is that much slower than in the baseline
+    # such as 5%: exit code 0 only if each cell is shown to be less than 5% slower; 3: one is slower; 4: cannot tell
+    fail_if_slower: str | None = None

@@ -5,11 +5,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from strobe.app.config.register import register
 from strobe.errors import ConfigError, DataError, StrobeError
+from strobe.overrides import key_of
 from strobe.process.launch import refuse
 from strobe.records.sweep import Sweep, read_sweep
 
@@ -37,19 +39,16 @@ def conclude(folder: Path, keys: DictConfig | None = None) -> int:
     return 0 if limit is None else code
 
 
-def _require_enough(keys: DictConfig) -> None:
-    """Raise a :class:`ConfigError` for a gate that this sweep could never pass, or a limit that is not a share."""
+def _require_enough(keys: DictConfig, runs: int, more: str) -> None:
+    """Raise a :class:`ConfigError` for a gate that so many runs could never pass, or a limit that is not a share."""
     if keys.fail_if_slower is None:
         return
-    from strobe.measure.gate import USUAL, parse_share  # and NumPy: help and mistakes need not wait for it
+    from strobe.measure.gate import parse_share  # and NumPy: help and mistakes need not wait for it
     from strobe.measure.statistics import FEWEST
 
     parse_share(keys.fail_if_slower, FLAG)
-    if keys.repeats < FEWEST:
-        raise ConfigError(
-            f"{FLAG}{keys.fail_if_slower} cannot be told from {keys.repeats} run of each cell; "
-            f"give sweep.repeats={USUAL}"
-        )
+    if runs < FEWEST:
+        raise ConfigError(f"{FLAG}{keys.fail_if_slower} cannot be told from {runs} run of each cell; give {more}")
 
 
 class Ending(Callback):
@@ -66,13 +65,16 @@ class Ending(Callback):
         launcher, keys = config.hydra.runtime.choices.get("hydra/launcher"), config.sweep
         try:  # Hydra turns a callback's exceptions into warnings, but lets a request to exit through
             if launcher == LAUNCHER:
-                return _require_enough(keys)
+                return _require_enough(keys, keys.repeats, "sweep.repeats=5")
             for key, usual, remedy in (
                 ("timeout_seconds", None, f"leave it out with hydra/launcher={launcher}"),
                 ("repeats", 1, f"with hydra/launcher={launcher} give seed=1,2,3 for three runs of each cell"),
             ):
                 if keys[key] != usual:
                     raise ConfigError(f"sweep.{key}={keys[key]} is for hydra/launcher={LAUNCHER}; {remedy}")
+            seeds = [text for text in config.hydra.overrides.task if key_of(text) == "seed"]
+            parsed = OverridesParser.create().parse_overrides(seeds)
+            _require_enough(keys, 1 + any(seed.is_sweep_override() for seed in parsed), "seed=1,2,3,4,5")
             from strobe.app.sweep.campaign import require_new  # and rich: help need not wait for it
 
             require_new(Path(config.hydra.sweep.dir), launcher)
