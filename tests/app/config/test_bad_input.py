@@ -6,11 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 
 from strobe.app.build.checkpoint import require_fitting
 from strobe.app.config.checks import Preflight, check, without_effect, without_hydra
 from strobe.app.config.compose import composed
 from strobe.app.config.entry import command
+from strobe.app.config.register import composing
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
 from support.cifar10_files import generated
@@ -108,6 +111,14 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
     ("model.compile=maybe", ["model.compile=maybe does not fit; give true or false"]),
     ("data.root=null", ["data.root=null does not fit; give a value other than null"]),
     ("trainer.max_epochs=soon", ["trainer.max_epochs=soon has a wrong type; Lightning takes int or null"]),
+    ("trainer.accelerator=tpu", ["trainer.accelerator=tpu needs torch_xla; install it, or give trainer=cpu"]),
+    ("trainer.devices=0", ["trainer.devices=0 is out of range; it must be at least 1"]),
+    ("trainer=cpu trainer.devices=9999", ["trainer.devices=9999 on a CPU of", "give at most"]),
+    ("trainer.limit_train_batches=-3", ["trainer.limit_train_batches=-3 is out of range", "or a share up to 1"]),
+    ("trainer.limit_val_batches=1.5", ["trainer.limit_val_batches=1.5 is out of range"]),
+    ("+logger.foo=1", ["logger.foo=1 is not an argument of Lightning's TensorBoardLogger; it takes name, version"]),
+    ("data.root=/nowhere", ["data.root=/nowhere would get the generated tiles of data=sample", "data=image_folder"]),
+    ("data.root=conf", ["data.root=conf would get the generated tiles"]),
     ("trainer.max_time=abc", ["trainer.max_time=abc is not a duration; give days:hours:minutes:seconds"]),
     ("trainer.accumulate_grad_batches=0", ["trainer.accumulate_grad_batches=0", "at least 1"]),
     ("trainer.precision=bf17", ["trainer.precision=bf17 is not a choice; choose one of 32-true, 16-mixed"]),
@@ -231,7 +242,15 @@ def test_what_has_no_effect_is_told(overrides: str, said: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "overrides", ["data.batchsize=3", "data.batch_size=0", "data=eurosat data.root=/nowhere", "ckpt_path=nowhere.ckpt"]
+    "overrides",
+    [
+        "data.batchsize=3",
+        "data.batch_size=0",
+        "data=eurosat data.root=/nowhere",
+        "ckpt_path=nowhere.ckpt",
+        "trainer.devices=0",
+        "+logger.foo=1",
+    ],
 )
 def test_it_is_said_by_the_command_before_a_run_begins(train: Train, overrides: str) -> None:
     ended = train(*overrides.split(), quick=False)
@@ -242,10 +261,6 @@ def test_it_is_said_by_the_command_before_a_run_begins(train: Train, overrides: 
 @pytest.mark.parametrize(
     ("override", "words"),
     [
-        ("trainer.accelerator=tpu", ["trainer.accelerator=tpu"]),
-        ("trainer.devices=0", ["trainer.devices=0"]),
-        ("trainer.devices=99", ["trainer.devices=99", "cores"]),
-        ("trainer.limit_train_batches=-3", ["limit_train_batches", "-3"]),
         ("data.bands=[3,20]", ["data.bands=[3,20]", "band 20", "13 bands", "0 to 12"]),
         ("model.weights=nowhere.pt", ["model.weights=nowhere.pt", "null"]),
         ("profiler=trace profiler.directory=TMP/file", ["file is not a folder; name one below the run's"]),
@@ -258,6 +273,24 @@ def test_what_only_building_finds(train: Train, tmp_path: Path, override: str, w
     (tmp_path / "file").write_text("nothing")
     given = override.replace("TMP", str(tmp_path)).split()
     refused(train(*given, whole=True), *(word.replace("TMP", str(tmp_path)) for word in words))
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        "data=eurosat,sample data.root=/nowhere",
+        "data=eurosat data.root=/nowhere,/elsewhere",
+        "trainer.devices=0,1",
+        "trainer=cpu,gpu trainer.accelerator=gpu",
+        "logger=csv,tensorboard +logger.flush_logs_every_n_steps=3",
+    ],
+)
+def test_what_a_sweep_varies_is_left_to_its_cells(overrides: str, tmp_path: Path) -> None:
+    given = [*overrides.split(), f"hydra.sweep.dir={tmp_path / 'sweep'}"]
+    with composing():
+        cfg = GlobalHydra.instance().hydra.compose_config("config", given, run_mode=RunMode.MULTIRUN)
+    Preflight().on_multirun_start(cfg)
+    assert (tmp_path / "sweep").is_dir()
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="intended: needs a machine without a GPU")

@@ -8,8 +8,8 @@ from lightning import Trainer
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
+from strobe.app.config.lightning import check_devices
 from strobe.errors import ConfigError
-from strobe.present.format import counted
 from strobe.probe.model import ALONE
 
 
@@ -33,11 +33,8 @@ def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
     trainer.precision_plugin.convert_input = lambda data: data  # type: ignore[method-assign]
     # It begins a broadcast wherever a rank happens to be, which then waits for the others; see strobe.attach.ending.
     trainer._signal_connector._sigterm_notifier_fn = lambda *_: None  # type: ignore[method-assign]
-    cores = os.cpu_count() or 1
-    if trainer.strategy.root_device.type == "cpu" and trainer.num_devices > cores:
-        raise ConfigError(
-            f"trainer.devices={trainer.num_devices} on a CPU of {counted(cores, 'core')}; give at most {cores}"
-        )
+    if trainer.strategy.root_device.type == "cpu":  # which may be known only now
+        check_devices(trainer.num_devices, os.cpu_count())
     return trainer
 
 

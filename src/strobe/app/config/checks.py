@@ -20,7 +20,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
-from strobe.app.config.lightning import check_trainer
+from strobe.app.config.lightning import check_lightning
 from strobe.app.config.mistakes import ADDED, MISTAKES, keys, mistake, suggestion
 from strobe.app.config.models import check_name, torchvision_models
 from strobe.app.config.resuming import OUTPUTS, check_unfinished, last_checkpoint
@@ -53,8 +53,7 @@ def check(cfg: DictConfig) -> None:
     check_bounds(cfg)
     _check_added(cfg, task := HydraConfig.get().overrides.task)
     check_targets(cfg, task)
-    arguments: Any = OmegaConf.to_container(cfg.trainer, resolve=True)
-    check_trainer(arguments)
+    check_lightning(cfg)
     _check_pair(cfg)
     _check_addresses(cfg)
     shards_there = is_remote(str(cfg.loader.get("shards")))
@@ -247,6 +246,13 @@ def check_root(cfg: DictConfig) -> None:
     if is_remote(cfg.data.root):
         return
     check_slashes("data.root", cfg.data.root)
+    given = {key_of(override) for override in HydraConfig.get().overrides.task}
+    generated = root.is_dir() and {path.name for path in root.iterdir()} <= {"tiles"}
+    if choice == "sample" and "data.root" in given and "data" not in given and not generated:
+        raise ConfigError(
+            f"data.root={root} would get the generated tiles of data=sample, the default; give data=image_folder, "
+            "eurosat or cifar10 for the images there, or data=sample to generate tiles there"
+        )
     if choice == "sample" or cfg.data.get("download") or root.is_dir():
         return
     title, url, size = PUBLISHED.get(choice, ("", "", ""))
@@ -360,9 +366,13 @@ class Preflight(Callback):
         """Check what all cells have in common, and where the sweep will write."""
         HydraConfig.instance().set_config(config)
         try:
-            cfg, task = without_hydra(config), _common(config.hydra.overrides.task)
+            varied, cfg = _varied(config.hydra.overrides.task), without_hydra(config)
+            task = _common(config.hydra.overrides.task, varied)
             _check_added(cfg, task)
             check_targets(cfg, task, whole=False)
+            if not varied & {"data", "data.root", "data.download", "experiment"}:
+                check_root(cfg)
+            check_lightning(cfg, varied)
         except MISTAKES as error:
             refuse(mistake(error))
         _require_directory("hydra.sweep.dir", config.hydra.sweep.dir)
@@ -379,10 +389,14 @@ def forget_refused_sweep() -> None:
             folder.parent.rmdir()
 
 
-def _common(task: Sequence[str]) -> list[str]:
-    """A sweep's overrides without those of a group that it varies: only some of its choices may have such a key."""
+def _varied(task: Sequence[str]) -> set[str]:
+    """The keys and groups that a sweep varies, but for those that it adds."""
     parsed = OverridesParser.create().parse_overrides(list(task))
-    varied = {one.key_or_group for one in parsed if one.is_sweep_override() and not one.is_add()}
+    return {one.key_or_group for one in parsed if one.is_sweep_override() and not one.is_add()}
+
+
+def _common(task: Sequence[str], varied: set[str]) -> list[str]:
+    """A sweep's overrides without those of a group that it varies: only some of its choices may have such a key."""
     return [text for text in task if {key_of(text).partition(".")[0], "experiment"}.isdisjoint(varied)]
 
 
