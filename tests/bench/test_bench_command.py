@@ -21,7 +21,7 @@ from strobe.bench.command import names, show
 from strobe.bench.harness.declare import Cell
 from strobe.bench.harness.schedule import Campaign
 from strobe.errors import ConfigError, StrobeError
-from support.processes import begin, is_running, wait_for
+from support.processes import begin, ended, is_running, wait_for
 from support.refusals import refusal
 from support.runs import run_here
 from support.suite_parts import NETWORK, measured_here
@@ -228,6 +228,10 @@ def measure(suite: str, folder: Path, *overrides: str) -> None:
     given = (f"suite={suite}", "quick=true", "budget_seconds=0", "turn_seconds=0.05")
     code, said = measured_here(folder, *given, *overrides)
     assert code == 0, said
+    complete(folder, said)
+
+
+def complete(folder: Path, said: str) -> None:
     record = json.loads((folder / "results.json").read_text())
     assert {cell["status"] for cell in record["cells"]} == {"measured"}, said
     assert record["input"]["generated"]
@@ -261,4 +265,5 @@ def test_a_suite_measures_and_concludes(
 @pytest.mark.slow  # as `make bench` does
 @pytest.mark.parametrize("suite", names())
 def test_a_suites_quick_mode_measures_every_cell(suite: str, tmp_path: Path) -> None:
-    measure(suite, tmp_path / "run")
+    given = (f"suite={suite}", "quick=true", "budget_seconds=0", "turn_seconds=0.05")
+    complete(tmp_path / "run", ended(begin(*MODULE, *given, f"hydra.run.dir={tmp_path / 'run'}")))
