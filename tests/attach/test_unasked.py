@@ -19,7 +19,8 @@ from support.entry_points import install
 from support.watched import record, rows
 
 LOOP = """
-import sys, threading, time
+import random, sys, threading, time
+import numpy
 import torch
 from torch.utils.data import DataLoader, TensorDataset, default_collate
 
@@ -27,15 +28,19 @@ def collated(items):
     time.sleep(0.005)
     return default_collate(items)
 
-torch.manual_seed(1)
+for seed in random.seed, numpy.random.seed, torch.manual_seed:
+    seed(1)
 items, held_out = TensorDataset(torch.randn(48, 4)), TensorDataset(torch.ones(12, 4))
 loader = DataLoader(items, 4, shuffle=True, collate_fn=collated)
 model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+losses = []
 
 def step(batch):
     optimizer.zero_grad()
-    model(batch[0]).square().mean().backward()
+    loss = model(batch[0]).square().mean()
+    losses.append(loss.detach())
+    loss.backward()
     optimizer.step()
 """
 LOOKS = """
@@ -54,7 +59,11 @@ for epoch in range(2):
         for batch in DataLoader(held_out, 4):
             model(batch[0])
 """
-TOLD = "print(model.weight.sum().item(), torch.rand(1).item(), len(iter(loader)))\n"
+TOLD = """
+torch.set_printoptions(precision=17)
+print(model.state_dict(), getattr(optimizer, "state_dict", dict)(), losses, len(iter(loader)))
+print(torch.get_rng_state().tolist(), random.getstate(), numpy.random.get_state()[1].tolist())
+"""
 FABRIC = """
 from {package} import Fabric
 fabric = Fabric(accelerator="cpu", devices=1)
@@ -131,7 +140,7 @@ def waits_for_data(summary: dict[str, Any]) -> bool:
 def test_a_loop_is_recorded_as_if_it_were_watched() -> None:
     script = LOOP + LOOKS + EPOCHS + TOLD
     (plain, _), (out, _) = ran(script), ran(script, *RUN)
-    assert out == plain  # weights, random numbers
+    assert out == plain  # weights, the optimizer's state, losses, random numbers
     summary = record()
     assert waits_for_data(summary)
     assert summary["data"] == "TensorDataset"
@@ -161,7 +170,9 @@ def test_fabric_needs_no_edit_either(package: str) -> None:
     if find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     script = LOOP + FABRIC.format(package=package) + EPOCHS.replace("model(batch[0])", "model(*batch)")
-    _, said = ran(script, **STROBE)
+    script += TOLD.replace("len(iter(loader))", "len(loader)")
+    (plain, _), (out, said) = ran(script), ran(script, **STROBE)
+    assert out == plain
     assert waits_for_data(record())
     assert record()["data"] == "TensorDataset"
     assert said.count("here/report.html") == 1

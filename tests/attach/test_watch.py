@@ -1,6 +1,7 @@
 """``strobe.watch``: loops that scripts write themselves, without Lightning, and the records of them."""
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -9,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lightning.fabric import Fabric
@@ -275,9 +277,11 @@ def test_fabric_is_watched_in_its_loop(standstill: Standstill) -> None:
         for batch in strobe.watch(loader, optimizer=optimizer, directory="here") if watched else loader:
             optimizer.zero_grad()
             loop.nap("step")
-            fabric.backward(model(batch).square().mean())
+            loss = model(batch).square().mean()
+            fabric.backward(loss)
             optimizer.step()
-        ended.append((loop.model.state_dict(), loop.optimizer.state_dict()))
+        drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()[1:]
+        ended.append((loop.model.state_dict(), loop.optimizer.state_dict(), loss.detach(), drawn))
     loops.close()
     torch.testing.assert_close(ended[0], ended[1], rtol=0, atol=0)
     summary = record()

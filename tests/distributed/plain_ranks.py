@@ -1,8 +1,10 @@
 """A loop of somebody's own under DDP, unwatched and then watched; rank 1 naps in its forward pass."""
 
+import random
 import time
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -14,10 +16,13 @@ NAP = 0.15  # seconds of a step: far more than another process takes, on a busy 
 EPOCHS, BATCHES = 2, 12
 
 
-def trained(watched: bool) -> dict[str, Any]:
-    torch.manual_seed(0)
+def trained(watched: bool) -> list[Any]:
+    """Weights, the optimizer's state, losses and random numbers."""
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(0)
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    losses = []
     data = TensorDataset(torch.arange(8.0 * 8 * BATCHES).reshape(-1, 8) / 1000)
     loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
     for _ in range(EPOCHS):
@@ -28,7 +33,9 @@ def trained(watched: bool) -> dict[str, Any]:
                 time.sleep(NAP)
             loss.backward()
             optimizer.step()
-    return model.state_dict()
+            losses.append(loss.detach())
+    drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()[1:]
+    return [model.state_dict(), optimizer.state_dict(), losses, drawn]
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
 """Somebody's training on two processes; rank 1 naps in its data, its forward pass and a callback, an epoch each."""
 
 import os
+import random
 import signal
 import sys
 import time
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 
@@ -47,7 +49,7 @@ class Model(LightningModule):
         return loss
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=0.1)
+        return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
 class Napping(Callback):
@@ -55,9 +57,10 @@ class Napping(Callback):
         nap(trainer, "callbacks")
 
 
-def trained(weights: str, *besides: Any) -> Trainer:
-    """Train, the same each time, and leave the weights."""
-    torch.manual_seed(0)
+def trained(name: str, *besides: Any) -> Trainer:
+    """Train, the same each time, and leave weights, optimizer state, metrics and random numbers of each rank."""
+    for seed in (random.seed, np.random.seed, torch.manual_seed):
+        seed(0)
     quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = Trainer(
         accelerator="cpu",
@@ -70,8 +73,9 @@ def trained(weights: str, *besides: Any) -> Trainer:
     )
     Data.trainer, model = trainer, Model()
     trainer.fit(model, torch.utils.data.DataLoader(Data(), batch_size=4))
-    if trainer.is_global_zero:
-        torch.save(model.state_dict(), weights)
+    drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
+    states = model.state_dict(), trainer.optimizers[0].state_dict(), dict(trainer.callback_metrics), drawn
+    torch.save(states, f"{name}{trainer.global_rank}.pt")
     return trainer
 
 
@@ -79,7 +83,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     signal.signal(signal.SIGTERM, lambda number, _: print("the script's own handler heard", number, flush=True))
     if "plain" in sys.argv:  # first without Strobe
-        trained("plain.pt")
+        trained("plain")
 
     from strobe import Strobe
 
@@ -90,5 +94,5 @@ if __name__ == "__main__":
             self.passes += 1
 
     counting = Counting("here", report=False)
-    if trained("weights.pt", counting).is_global_zero:
+    if trained("recorded", counting).is_global_zero:
         print("passes:", counting.passes)

@@ -1,6 +1,7 @@
 """The record of a training: what any Trainer can tell of it, what is concluded, and where a person reads it."""
 
 import logging
+import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -9,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
 
 from strobe.attach.weights import told_by_weights
 from strobe.callbacks.owners import kinds
@@ -26,8 +26,14 @@ from strobe.records.ranks import rank_files
 from strobe.records.run import SCHEMA, Record
 from strobe.records.steps import measure_steps
 from strobe.report.page import write_report
-from strobe.report.terminal import print_summary
 from strobe.traces.rank import Read, read_trace
+
+_drawn = random.getstate()  # rich draws a number where it is first imported
+from rich.console import Console  # noqa: E402
+
+from strobe.report.terminal import print_summary  # noqa: E402
+
+random.setstate(_drawn)
 
 WRITTEN = ("summary.json", "steps.csv", "ranks", "report.html", "traces.html", "tables")  # besides traces
 log = logging.getLogger(__name__)
