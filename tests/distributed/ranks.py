@@ -2,18 +2,22 @@
 
 import os
 import random
+import re
 import signal
 import sys
 import time
+from collections import Counter
 from typing import Any
 
 import numpy as np
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch.distributed import ProcessGroup
 
 NAP = 0.02  # seconds of a step
 FAULT = os.environ.get("FAULT")
 EPOCHS = ("data_wait", "forward", "callbacks")
+called: list[str] = []
 
 
 def nap(trainer: Any, phase: str) -> None:
@@ -52,30 +56,51 @@ class Model(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
 
 
+def count_collectives() -> None:
+    """Have each collective that Python asks a process group for named in ``called``."""
+
+    def counted(name: str, method: Any) -> Any:
+        def call(*given: Any, **named: Any) -> Any:
+            called.append(name)
+            return method(*given, **named)
+
+        return call
+
+    for name, method in list(vars(ProcessGroup).items()):
+        if re.search("reduce|gather|scatter|broadcast|barrier|alltoall", name):
+            setattr(ProcessGroup, name, counted(name, method))
+
+
 class Napping(Callback):
+    def on_train_start(self, *_: Any) -> None:
+        called.clear()
+
+    def on_train_end(self, *_: Any) -> None:
+        self.collectives = dict(Counter(called))
+
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         nap(trainer, "callbacks")
 
 
 def trained(name: str, *besides: Any) -> Trainer:
-    """Train, the same each time, and leave weights, optimizer state, metrics and random numbers of each rank."""
+    """Train, the same each time, and leave weights, optimizer state, metrics, random numbers and collectives."""
     for seed in (random.seed, np.random.seed, torch.manual_seed):
         seed(0)
-    quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    napping, quiet = Napping(), ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = Trainer(
         accelerator="cpu",
         devices=2,
         num_nodes=int(os.environ.get("NODES", "1")),
         strategy="ddp",
         max_epochs=-1 if FAULT else len(EPOCHS),  # until the fault ends it
-        callbacks=[Napping(), *besides],
+        callbacks=[napping, *besides],
         **dict.fromkeys(quiet, False),
     )
     Data.trainer, model = trainer, Model()
     trainer.fit(model, torch.utils.data.DataLoader(Data(), batch_size=4))
     drawn = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist()
     states = model.state_dict(), trainer.optimizers[0].state_dict(), dict(trainer.callback_metrics), drawn
-    torch.save(states, f"{name}{trainer.global_rank}.pt")
+    torch.save([*states, getattr(napping, "collectives", None)], f"{name}{trainer.global_rank}.pt")
     return trainer
 
 
@@ -83,6 +108,7 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     signal.signal(signal.SIGTERM, lambda number, _: print("the script's own handler heard", number, flush=True))
     if "plain" in sys.argv:  # first without Strobe
+        count_collectives()
         trained("plain")
 
     from strobe import Strobe
