@@ -1,11 +1,12 @@
 """``train.py`` with a list of the tiles that each rank reads in training, written to the folder PROBE.
 
-When a rank has read KILL tiles, all ranks are killed.
+When a rank has read KILL tiles, all ranks are killed. The second rank sleeps NAP seconds at each tile.
 Afterwards two alternatives are measured, and the second rank's memory is too small for a model with batches of 8.
 """
 
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def recorded(self: TileData, index: int, content: bytes | None) -> Batch:
         if file.tell() and int(os.environ.get("KILL", "-1")) == len(Path(file.name).read_text().split()):
             os.killpg(0, signal.SIGKILL)
         file.write(self.source.path(index) + "\n")
+    time.sleep(float(os.environ.get("NAP", "0")) * (RANK == "1"))
     return read(self, index, content)
 
 

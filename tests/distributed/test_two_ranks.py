@@ -88,6 +88,18 @@ def test_each_tile_is_read_once_one_record_is_written_and_ceilings_are_those_of_
 
 
 @pytest.mark.slow
+def test_a_rank_that_is_slow_is_the_verdict_of_the_application(start: Callable[..., str], tmp_path: Path) -> None:
+    given = ("trainer.devices=2", "data.batch_size=1", "test=false", "hydra.run.dir=run")
+    output = start("lightning", *given, "trainer.limit_val_batches=1", NAP="0.1")
+    summary = read_summary(tmp_path / "run" / "summary.json")
+    joined = summary["ranks"]
+    assert (joined["slow"], joined["phase"], joined["pattern"]) == ([1], "data_wait", "constant")
+    assert summary["findings"][0]["cause"] == "straggler"
+    assert summary["verdict"].startswith("Rank 1 waits for data ")
+    assert summary["verdict"] in " ".join(output.split())
+
+
+@pytest.mark.slow
 def test_two_nodes_train_from_storage_and_each_object_is_read_once(
     storage: str, sample_root: Path, tmp_path: Path
 ) -> None:
