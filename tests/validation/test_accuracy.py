@@ -77,6 +77,23 @@ def test_the_first_finding_is_held_against_the_cell(cause: str | None, found: st
     assert entry(cause, found, also=["loader"] if cause == "between" else []).right is right
 
 
+@pytest.mark.parametrize(
+    ("title", "right"),
+    [
+        ("Nothing to fix", True),
+        ("No certain gain", True),
+        (None, True),  # an entry from before titles were kept
+        ("No cause found", False),
+        ("Not measurable here", False),
+    ],
+)
+def test_a_control_in_which_no_cause_was_found_is_not_right(title: str | None, right: bool, tmp_path: Path) -> None:
+    ledger.append(path := tmp_path / "ledger.jsonl", entry(None, "nothing", title=title))
+    (kept,) = ledger.read(path)
+    assert kept.right is right
+    assert (f"{title} (wrong)" in "\n".join(ledger.table([kept]))) is not right
+
+
 @pytest.mark.parametrize(("measured", "right"), [(2.0, True), (2.19, True), (1.4, False), (3.0, False)])
 def test_a_control_is_right_if_its_finding_gives_what_it_promises(measured: float, right: bool) -> None:
     assert entry(None, "memory_layout", measured=measured).right is right

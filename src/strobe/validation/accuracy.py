@@ -144,6 +144,7 @@ def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[s
         commit=base.text("environment", "git_commit"),
         seconds=round(time.monotonic() - began, 1),
         also=list(cell.also),
+        title=finding.get("title"),
     )
 
 

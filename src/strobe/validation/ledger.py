@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose.calibrated import widths
+from strobe.diagnose.rules import FINE, NO_CERTAIN
 from strobe.errors import DataError
 from strobe.measure.statistics import Interval
 from strobe.present.format import estimate
@@ -32,6 +33,7 @@ class Entry:
         failure: why a run is missing.
         machine: the processor and its cores.
         seconds: that both runs took.
+        title: of the first finding; None in older entries.
     """
 
     cell: str
@@ -51,16 +53,18 @@ class Entry:
     commit: str | None
     seconds: float
     also: list[str] = field(default_factory=list)
+    title: str | None = None
 
     @property
     def right(self) -> bool:
         """Whether the first finding is the injected one; a run that failed found nothing.
 
-        A control's is right if it is that there is nothing to fix, or if it gives what it promises when it is applied.
+        A control's is right if it is that there is nothing to fix, or nothing certain, or if it gives what it promises
+        when it is applied; not that no cause was found, or that the machine was too busy to tell.
         """
-        if self.cause is not None or self.found in (None, "nothing"):
-            return self.found in (self.cause or "nothing", *self.also)
-        return self.inside
+        if self.cause is not None:
+            return self.found in (self.cause, *self.also)
+        return self.title in (None, FINE, NO_CERTAIN) if self.found == "nothing" else self.inside
 
     @property
     def inside(self) -> bool:
@@ -108,7 +112,7 @@ def read(path: Path) -> list[Entry]:
     found = []
     for number, line in enumerate(lines, 1):
         try:
-            content: dict[str, Any] = {"also": []} | json.loads(line)  # older ledgers lack it
+            content: dict[str, Any] = {"also": [], "title": None} | json.loads(line)  # older ledgers lack them
             found.append(Entry(**{name: content[name] for name in names}))
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines) and not line.endswith("\n"):
@@ -170,7 +174,8 @@ def table(entries: Iterable[Entry]) -> list[str]:
         "|:--|:--|:--|:--|--:|--:|--:|",
     ]
     for entry in sorted(entries, key=lambda entry: (entry.cause is None, entry.cell)):
-        verdict = entry.failure or f"`{entry.found or 'none'}`{'' if entry.right else ' (wrong)'}"
+        found = entry.title if entry.found == "nothing" and entry.title else f"`{entry.found or 'none'}`"
+        verdict = entry.failure or f"{found}{'' if entry.right else ' (wrong)'}"
         fields = [
             entry.cell,
             f"`{entry.cause}`, {entry.strength}" if entry.cause else "nothing",
