@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from strobe.measure import timing
@@ -92,6 +93,23 @@ def test_few_blocks_know_little(clock: Clock) -> None:
     assert rate.low < 10 / 1.1 / 1.5  # the extremes of two values enclose the median half of the time
     assert rate.high > 10 * 1.5
     assert rate.low < rate.median < rate.high
+
+
+@pytest.mark.parametrize(("correlation", "noise", "least"), [(0.3, 0.03, 0.95), (0.6, 0.02, 0.905)])
+def test_an_interval_holds_the_rate_however_often_a_meter_might_have_stopped(
+    clock: Clock, correlation: float, noise: float, least: float
+) -> None:
+    """2,000 rates, whose blocks resemble their neighbours, each measured until it seems well known."""
+    draws, blocks, random = 2000, 64, np.random.default_rng(7)
+    away = random.standard_normal((draws, blocks))
+    for block in range(1, blocks):
+        away[:, block] = correlation * away[:, block - 1] + math.sqrt(1 - correlation**2) * away[:, block]
+    held = 0
+    for seconds in 0.1 * np.exp(noise * away):
+        meter = clock.meter(0.1 * blocks - 0.5, warmup=1)
+        drive(meter, clock, [0.1, *seconds.tolist()])
+        held += meter.rate().low <= 100 <= meter.rate().high
+    assert held / draws >= least
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ WARMUP_STEPS = 3  # the first steps of a training pay for allocation and caches,
 FEWEST_STEPS = 3  # in a window, however long they take
 PATIENCE = 2  # times the length of a window: the longest warm-up
 BLOCK = 0.1  # seconds that a meter's block should last, so that the clock and synchronisation cost little
-BLOCKS = 8  # the least for a well-known rate
+LOOKS = tuple(10 * 2**n for n in range(12))  # blocks after which a rate may be well known: to look at each invites luck
 WELL_KNOWN = 0.02  # a 95% interval within this share of the median, on both sides
 SOON = 1.0  # seconds: a rate is not called well known earlier
 PAIRS, FEWEST_PAIRS = 6, 4  # of turns to compare two sides; fewer if steps are long
@@ -115,7 +115,7 @@ class _Timing:
 
 
 class Meter(_Timing):
-    """Counts batches in blocks until their rate is well known or the time is up.
+    """Counts batches in blocks until their rate is well known, at one of the planned ``LOOKS``, or the time is up.
 
     Args:
         seconds: counting ends so long after the first batch; at least two blocks are timed.
@@ -184,7 +184,7 @@ class Meter(_Timing):
         elapsed = time.perf_counter() - (self._began or 0.0)
         if elapsed >= self._seconds:
             return len(self._blocks) >= 2
-        if len(self._blocks) < BLOCKS or elapsed < SOON:
+        if len(self._blocks) not in LOOKS or elapsed < SOON:
             return False
         within = self._estimate().within
         return within is not None and within <= WELL_KNOWN
