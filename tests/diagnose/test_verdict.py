@@ -12,7 +12,7 @@ from strobe.diagnose.rank import command, diagnose, verdict
 from strobe.diagnose.symptoms import too_low
 from strobe.records.run import Record
 from support.composing import configured
-from support.recorded import BESIDE, CALLBACK, CAUSES, causes, example, with_batches
+from support.recorded import BESIDE, CALLBACK, CAUSES, causes, example, recorded, with_batches
 
 
 @pytest.mark.parametrize(
@@ -119,6 +119,25 @@ def test_a_faster_layout_is_a_cause_of_what_it_saves_in_computing_not_of_all_tha
     assert (first.cause, second.cause) == ("callback", "memory_layout")
     assert 1 - 1 / second.predicted_speedup.median > (first.lost or 0.0) > (second.lost or 0.0)
     assert second.lost == pytest.approx(0.065 / 0.28, rel=0.05)
+
+
+def test_other_measured_remedies_hang_below_their_cause_each_with_its_own_prediction() -> None:
+    first = diagnose(recorded("slow-disk")[0])[0]
+    assert first.overrides == ("loader=native",)
+    tried = [("engine.num_workers=6",), ("engine.num_workers=9",), ("loader=skimage",), ("loader=rasterio",)]
+    assert [remedy.overrides for remedy in first.remedies] == tried
+    medians = [remedy.predicted_speedup.median for remedy in (first, *first.remedies)]
+    assert medians == sorted(medians, reverse=True)
+    assert all(remedy.predicted_speedup.low > 1 for remedy in first.remedies)
+    record = with_batches(example("nothing"), 900.0)
+    larger = {"overrides": ["data.batch_size=128"], "images_per_step": 128, "rate": 1000.0, "interval": [990.0, 1010.0]}
+    record.summary["ceilings"]["alternatives"].append(record.summary["ceilings"]["alternatives"][-1] | larger)
+    record.summary["ceilings"]["alternatives"][-2]["interval"] = [880.0, 960.0]
+    first = diagnose(record)[0]
+    assert (first.overrides, [one.overrides for one in first.remedies]) == (
+        ("data.batch_size=64",),
+        [("data.batch_size=128",)],
+    )
 
 
 def test_a_verdict_without_anything_to_run_says_how_much_there_is_to_gain() -> None:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from strobe.diagnose.attribution import (
     OPTIMIZER_SHARE,
@@ -14,7 +14,7 @@ from strobe.diagnose.attribution import (
 from strobe.diagnose.cores import IDLE, taken
 from strobe.diagnose.looks import recomputed
 from strobe.diagnose.predict import NOTABLE, Step, faster, idle_of_device, up_to, with_model, without
-from strobe.diagnose.rules import Finding
+from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
     ACCUMULATE,
     BATCH_SIZE,
@@ -67,7 +67,9 @@ def small_batch(record: Record, step: Step) -> Finding | None:
         for size, entry in sorted(quicker.items())
         if size >= knee
     ]
-    return next((one for one in found if one.predicted_speedup.low > 1), found[0])
+    sure = [one for one in found if one.predicted_speedup.low > 1]
+    first, *others = sure or found[:1]
+    return replace(first, remedies=tuple(Remedy(one.advice, one.overrides, one.predicted_speedup) for one in others))
 
 
 def _too_small(now: int, record: Record, step: Step) -> str:

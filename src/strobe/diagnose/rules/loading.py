@@ -20,7 +20,7 @@ from strobe.diagnose.fetching import storage_cause
 from strobe.diagnose.foreign import is_foreign
 from strobe.diagnose.looks import in_waiting, in_workers, looks
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_loader, without, without_waiting
-from strobe.diagnose.rules import Finding
+from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
     FAR_ABOVE,
     RELOAD,
@@ -102,6 +102,7 @@ def loader(record: Record, step: Step) -> Finding | None:
     most = max((remedy[0].median for remedy in remedies), default=0.0)
     helping = (remedy for remedy in remedies if remedy[0].median >= max(WORTH, most / WORTH))  # fewer workers first
     predicted, overrides, advice = next(helping, nothing)
+    others = sorted((one for one in remedies if one[1] != overrides and one[0].low > 1), key=lambda one: -one[0].median)
     wait = f"Each {duration(step.seconds)} step waits {duration(step.wait * step.images)} for data"
     sides = (("loader", step.loader), ("model", step.model))
     known = [(name, rate) for name, rate in sides if rate and FAR_ABOVE * rate.median > 1 / step.length]  # not wrong
@@ -124,6 +125,7 @@ def loader(record: Record, step: Step) -> Finding | None:
         predicted,
         share=step.waiting * step.length / step.total,
         partial=not overrides and not step.workers,  # what loads beside no worker takes training's caches, too
+        remedies=tuple(Remedy(told, changes, gained) for gained, changes, told in others),
     )
 
 
