@@ -13,20 +13,20 @@ from support.suite_parts import NETWORK
 
 
 @pytest.mark.parametrize(
-    ("theirs", "ours", "code", "verdict"),
+    ("theirs", "ours", "code", "verdict", "quads"),
     [
-        (1.0, 1.5, 0, "B is faster"),
-        (1.0, 0.5, 3, "B is slower"),
-        (1.0, 0.96, 4, "cannot tell"),
+        (1.0, 1.5, 0, "B is faster", 4),
+        (1.0, 0.5, 3, "B is slower", 2),  # which half of them tell
+        (1.0, 0.96, 4, "cannot tell", 4),
     ],
 )
 def test_the_gate_decides(
-    theirs: float, ours: float, code: int, verdict: str, capsys: pytest.CaptureFixture[str]
+    theirs: float, ours: float, code: int, verdict: str, quads: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands = ("--", "python", "train.py", f"rate={theirs}", "--", "python3.11", "./train.py", f"rate={ours}")
     ended, text = said(capsys, "--quads", "4", "--fail-if-slower", "5%", *commands, begin=Made)
     assert (ended, verdict in text) == (code, True)
-    assert "(4 quads of turns, 95% interval)" in text
+    assert f"({quads} quads of turns, 96% interval)" in text
     assert "samples/s, B " in text
     assert "│" not in text, "nobody knows the phases"
     assert said(capsys, "--quads", "4", *commands, begin=Made)[0] == 0  # without a gate

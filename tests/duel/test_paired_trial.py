@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strobe.duel.paired_trial import Defeat, Duel, alone, duel
+from strobe.duel.paired_trial import FALSE, Defeat, Duel, alone, duel, is_told
 from strobe.measure.statistics import FEWEST
 from strobe.measure.timing import Block
 from strobe.process.fork import Failure
+from support.duels import Turns
 
 TURN = 2.0  # seconds
 
@@ -68,6 +69,29 @@ def test_equals_are_seldom_told_apart(drift: float, *, heavy: bool) -> None:
     verdicts = [made(noisy(seed, drift, heavy=heavy), 1.0, seed=seed).ratio.verdict for seed in range(400)]
     assert verdicts.count("no difference") >= 0.95 * len(verdicts)
     assert "too few runs" not in verdicts
+
+
+@pytest.mark.parametrize(("noise", "correlated"), [(0.05, 0.0), (0.1, 0.3), (0.2, 0.6)])
+@pytest.mark.parametrize("most", [6, 12])
+def test_no_more_than_one_duel_of_equals_in_twenty_finds_a_difference(
+    noise: float, correlated: float, most: int
+) -> None:
+    """As ``strobe duel`` lets them take turns, without a gate and with the usual number of quads, or twice as many."""
+    random, wrong, short = np.random.default_rng(19), 0, 0
+    for seed in range(2000):
+        sides = [Turns(random, noise, correlated) for _ in "AB"]
+        found = duel(*sides, turns=most, enough=is_told, alpha=FALSE, seed=seed)
+        assert isinstance(found, Duel)
+        wrong += is_told(found.ratio)
+        short += found.ratio.n < most
+    assert wrong <= 0.05 * 2000
+    assert 0 < short <= wrong
+
+
+@pytest.mark.parametrize(("ratio", "quads"), [(1.5, 3), (1 / 1.5, 3), (1.03, 6)])
+def test_what_is_clear_takes_half_of_the_quads(ratio: float, quads: int) -> None:
+    found = made(noisy(1, 0.1, heavy=False), ratio, enough=is_told, alpha=FALSE, seed=1).ratio
+    assert (found.n, found.level) == (quads, 1 - 2 * FALSE)
 
 
 class Bursty(Made):

@@ -1,5 +1,6 @@
 """Scripts that train, as somebody else has written them; a duel's command in this process; made-up trainings."""
 
+import math
 import os
 import runpy
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Self
 
+import numpy as np
 import pytest
 
 from strobe.duel import turning
@@ -125,6 +127,19 @@ class Made:
     def turn(self, seconds: float) -> Block | Failure:
         images = round(1e6 * self.rate * self.random.gauss(1, 0.02))
         return Block(images, 1.0, 10) if self.rate else Failure("it ended")
+
+
+class Turns:
+    """Turns of 1 s with normal noise, of which neighbours resemble each other."""
+
+    def __init__(self, random: np.random.Generator, noise: float, correlated: float) -> None:
+        self.random, self.noise, self.correlated = random, noise, correlated
+        self.away = random.standard_normal()
+
+    def turn(self, seconds: float) -> Block:
+        fresh = math.sqrt(1 - self.correlated**2) * self.random.standard_normal()
+        self.away = self.correlated * self.away + fresh
+        return Block(round(1e6 * math.exp(self.noise * self.away)), 1.0, 10)
 
 
 def become(pipe: Connection, program: Program, place: str, folder: str) -> None:

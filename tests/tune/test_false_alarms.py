@@ -1,6 +1,5 @@
 """Whole searches in which nothing helps, by made-up turns: how often one ends with something that is called faster."""
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,28 +9,15 @@ from rich.console import Console
 
 from strobe.duel.paired_trial import Duel, duel
 from strobe.measure.statistics import FALSE_ALARM
-from strobe.measure.timing import Block
 from strobe.present.terminal import ProgressDisplay
 from strobe.records.run import Record
 from strobe.tune.record import Outcome, Tuning, begin
 from strobe.tune.search import PROPOSALS, Search
+from support.duels import Turns
 from support.landscape import Made
 
 SEARCHES = 1000
 OFFERS = [(f"threads={count}", 1.5) for count in range(1, PROPOSALS + 1)]
-
-
-class Turns:
-    """Turns of 1 s with normal noise, of which neighbours resemble each other."""
-
-    def __init__(self, random: np.random.Generator, noise: float, correlated: float) -> None:
-        self.random, self.noise, self.correlated = random, noise, correlated
-        self.away = random.standard_normal()
-
-    def turn(self, seconds: float) -> Block:
-        fresh = math.sqrt(1 - self.correlated**2) * self.random.standard_normal()
-        self.away = self.correlated * self.away + fresh
-        return Block(round(1e6 * math.exp(self.noise * self.away)), 1.0, 10)
 
 
 class Equals(Made):
@@ -51,7 +37,7 @@ class Equals(Made):
         return Outcome(found.ratio.verdict, found.ratio.as_record())
 
 
-@pytest.mark.parametrize(("noise", "correlated"), [(0.05, 0.0), (0.2, 0.6)])
+@pytest.mark.parametrize(("noise", "correlated"), [(0.05, 0.0), (0.1, 0.3), (0.2, 0.6)])
 def test_no_more_than_one_search_in_twenty_ends_with_a_false_faster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, noise: float, correlated: float
 ) -> None:

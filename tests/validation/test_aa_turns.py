@@ -73,7 +73,7 @@ def test_scripts_fight_themselves_until_the_time_is_over(ended: Any, tmp_path: P
     code, said = ended("--duels", "a.py", "b.py --lr 1", "--minutes", "0.005", "--keep", str(tmp_path))
     kept = json.loads((tmp_path / "duels.json").read_text())
     assert [script for script, _ in kept[:2]] == ["a.py", "b.py --lr 1"][: len(kept)]
-    assert {len(ratios) for _, ratios in kept} == {aa_turns.QUADS}
+    assert {len(ratios) for _, ratios in kept} <= {aa_turns.QUADS // 2, aa_turns.QUADS}
     assert f" of {len(kept)} (" in said
     again, told = ended("--from", str(tmp_path))
     assert again == code

@@ -32,12 +32,13 @@ from strobe.callbacks.columns import PHASES
 from strobe.diagnose.cores import TAKEN
 from strobe.duel.commits import WORKING_TREE, Repository
 from strobe.duel.foreign import TIMEOUT, Foreign
-from strobe.duel.paired_trial import FALSE, Defeat, Duel, duel
+from strobe.duel.paired_trial import FALSE, Defeat, Duel, duel, is_told
 from strobe.duel.program import OWN
 from strobe.errors import ConfigError, StrobeError
 from strobe.measure import contention
 from strobe.measure.environment import usable_cores
-from strobe.measure.gate import Case, parse_share, rule
+from strobe.measure.gate import UNKNOWN, Case, parse_share, rule
+from strobe.measure.statistics import Estimate
 from strobe.present.format import estimate, milliseconds, percent, rate
 from strobe.present.terminal import ProgressDisplay, clock, say
 from strobe.present.terminal import console as output
@@ -108,7 +109,7 @@ def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | Non
     first, second = (side.training for side in sides)
     before = contention.read()
     with ProgressDisplay(console) as display:
-        found = _turns(sides, options, display)
+        found = _turns(sides, options, limit, display)
     machine = contention.between(before, contention.read(), usable_cores())
     ratio, unit = found.ratio, "steps/s" if first.in_steps else "samples/s"
     words = {"faster": "B is faster", "slower": "B is slower"}.get(ratio.verdict, "no measurable difference")
@@ -136,8 +137,8 @@ def _rate(training: Foreign, rates: Sequence[float]) -> float:
     return of_step / seconds if of_step and seconds else median(rates)
 
 
-def _turns(sides: Sequence[Side], options: argparse.Namespace, display: ProgressDisplay) -> Duel:
-    """Start both, and let them take turns."""
+def _turns(sides: Sequence[Side], options: argparse.Namespace, limit: float | None, display: ProgressDisplay) -> Duel:
+    """Start both, and let them take turns, until one is faster or the gate's limit is known to be kept or not."""
     (first, second), turning = (side.training for side in sides), 4 * options.quads * options.seconds
     took = None  # until the first was warm, which the second is likely to take, too
     for side in sides:
@@ -154,7 +155,11 @@ def _turns(sides: Sequence[Side], options: argparse.Namespace, display: Progress
         display.say(f"The batches of {which} do not show how many samples they hold, so steps/s are compared.")
     display.say(f"Taking turns for about {clock(turning)}, longer where steps are long or turns differ widely")
     tell = functools.partial(display.begins, "Taking turns")
-    found = duel(first, second, turns=options.quads, seconds=options.seconds, early=False, alpha=FALSE, tell=tell)
+
+    def decided(ratio: Estimate) -> bool:
+        return is_told(ratio) if limit is None else rule([Case("B", ratio)], limit, FLAG, "--quads").code != UNKNOWN
+
+    found = duel(first, second, turns=options.quads, seconds=options.seconds, enough=decided, alpha=FALSE, tell=tell)
     if isinstance(found, Defeat):
         raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
     return found
@@ -278,7 +283,10 @@ def _parser() -> Parser:
     )
     parser.add_argument("--seconds", type=positive_seconds, default=1.0, help="seconds of a turn (1)")
     parser.add_argument(
-        "--quads", type=_count, default=6, help="quads of turns, A B B A or B A A B at random; even (6)"
+        "--quads",
+        type=_count,
+        default=6,
+        help="most quads of turns, A B B A or B A A B at random; half of them if that tells; even (6)",
     )
     parser.add_argument(
         "--commit",

@@ -13,7 +13,7 @@ from strobe.process.fork import Failure
 
 STEPS = 2  # that fit into a turn of either side
 UNEVEN, LONGER, LONGEST = 1.5, 4.0, 5.0  # times a side's slowest turn, from where all are so much longer; seconds
-FALSE = 0.025  # of duels of equals that are to be told may find the one side faster, and as many the other
+FALSE = 0.02  # of duels of equals that are to be told may find the one side faster, and as many the other
 
 Side = Literal["incumbent", "candidate"]
 
@@ -51,6 +51,7 @@ def duel(
     turns: int = 6,
     seconds: float = 1.0,
     early: bool = True,
+    enough: Callable[[Estimate], bool] | None = None,
     alpha: float = FALSE_ALARM,
     deadline: float | None = None,
     until: float | None = None,
@@ -70,6 +71,7 @@ def duel(
         turns: of each before the first check, at least 4.
         seconds: of a turn; more if one side needs more for two steps.
         early: whether it may end before the last check; a ratio to be reported is checked once, at the end.
+        enough: whether a ratio needs no more quads; then it is checked after half of ``turns`` quads, and after all.
         alpha: the share of trials of equals that may find the candidate faster.
         deadline: of ``time.monotonic()``; no quad begins after it, except for the first two.
         until: of ``time.monotonic()``, when longer turns must have ended, or they stay as they are.
@@ -79,7 +81,7 @@ def duel(
     sides: dict[Side, TakesTurns] = {"incumbent": incumbent, "candidate": candidate}
     rates: dict[Side, list[float]] = {"incumbent": [], "candidate": []}
     random, planned = Random(seed), max(FEWEST, -(-turns // 2))
-    asked = looks(planned) if early else looks(planned)[1:2]
+    asked = looks(planned)[:2] if enough else looks(planned) if early else looks(planned)[1:2]
     quad, begun = 0, False
     while quad < asked[-1]:
         if quad >= FEWEST and deadline is not None and time.monotonic() >= deadline:
@@ -104,10 +106,17 @@ def duel(
                 continue
             rates = {side: some[1:] for side, some in rates.items()}
         quad += 1
-        if quad in asked and is_over(sequential(quads(rates["candidate"], rates["incumbent"]), asked, alpha), asked):
-            break
+        if quad in asked:
+            ratio = sequential(quads(rates["candidate"], rates["incumbent"]), asked, alpha)
+            if enough(ratio) if enough else is_over(ratio, asked):
+                break
     ratio = sequential(quads(rates["candidate"], rates["incumbent"]), asked, alpha)
     return Duel(ratio, rates["candidate"], rates["incumbent"])
+
+
+def is_told(ratio: Estimate) -> bool:
+    """Whether one side is measurably faster."""
+    return ratio.verdict in ("faster", "slower")
 
 
 def alone(training: TakesTurns, *, turns: int = 6, seconds: float = 2.0) -> list[float] | Failure:

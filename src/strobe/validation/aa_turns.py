@@ -14,7 +14,7 @@ from typing import Any
 from rich.console import Console
 
 from strobe.duel import foreign
-from strobe.duel.paired_trial import FALSE, duel, quads
+from strobe.duel.paired_trial import FALSE, duel, is_told, quads
 from strobe.duel.training import TakesTurns
 from strobe.errors import DataError
 from strobe.measure.statistics import FALSE_ALARM, Estimate, is_over, looks, sequential, share
@@ -59,7 +59,7 @@ def duels(
         with begin(words, folder / "A", **where) as ours, begin(words, folder / "B", **where) as theirs:
             for side in (ours, theirs):
                 _start(side, command)
-            how = {"turns": QUADS, "early": False, "alpha": FALSE, "seed": hash((seed, number))}
+            how = {"turns": QUADS, "enough": is_told, "alpha": FALSE, "seed": hash((seed, number))}
             yield command, _fought(command, ours, theirs, seconds=seconds, **how)
 
 
@@ -111,7 +111,7 @@ def single(ratios: Sequence[float], alpha: float = FALSE_ALARM) -> Estimate:
 
 def decided(ratios: Sequence[float]) -> Estimate:
     """What ``strobe duel`` would say."""
-    return sequential(ratios, (len(ratios),), FALSE)
+    return sequential(ratios, looks(QUADS // 2)[:2], FALSE)
 
 
 def tell(folder: Path, file: str, console: Console) -> bool:
