@@ -4,17 +4,21 @@ import multiprocessing.forkserver
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from strobe.duel.commits import Repository
 from strobe.errors import ConfigError, DataError
 from support.duels import Made, said
+from support.places import ROOT
 from support.processes import begin, ended, git, left_running, wait_for
 from support.refusals import refusal
 
@@ -85,6 +89,54 @@ def test_two_commits_take_turns_and_nothing_is_left(project: Path, capsys: pytes
     assert "A starts: python train.py loader=native of fast" in text
     assert "B is slower" in text
     assert "The working tree has changes that neither commit holds; --commit . takes it as it is" in text
+    assert nothing_is_left(project)
+
+
+PIP = """#!/bin/sh
+# Installs nothing, but fails where a file that it is given is not there.
+for word; do
+    case $word in install | -r) ;; *) [ -e "$word" ] || exit 9 ;; esac
+done
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("pause", "code"), [("0.02", 3), ("0.0005", 0)])
+def test_the_documented_workflow_closes_the_gate_for_what_is_slower_only(
+    pause: str, code: int, project: Path, tmp_path: Path
+) -> None:
+    """Its commands one by one, with shorter turns, and nothing in the place of pip."""
+    page = (ROOT / "docs" / "duel.md").read_text()
+    start = page.index("    name: speed\n")
+    job = yaml.safe_load(textwrap.dedent(page[start : page.index("\nHosted runners")]))["jobs"]["not-slower"]
+    (project / "ci").mkdir()
+    for name in ("ci/lightning_strobe-0.1.0-py3-none-any.whl", "requirements.txt"):  # as the page says
+        (project / name).touch()
+    (project / "train.py").write_text(SCRIPT.replace("assert ", "# assert "))
+    for branch, seconds in (("main", "0.005"), ("change", pause)):
+        git(project, "checkout", "-q", "-B", branch)
+        (project / "src" / "pause.py").write_text(f"SECONDS = {seconds}")
+        git(project, "add", ".")
+        git(project, "commit", "-qm", branch)
+    git(project, "update-ref", "refs/remotes/origin/main", "main")
+    tools = {"pip": PIP, "strobe": f'#!/bin/sh\nexec {sys.executable} -m strobe "$@"\n'}
+    (tmp_path / "bin").mkdir()
+    for name, text in tools.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    search = os.pathsep.join([str(tmp_path / "bin"), os.environ["PATH"]])
+    variables = os.environ | {"PATH": search, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ends = []
+    for step in (step["run"] for step in job["steps"] if "run" in step):
+        assert step.startswith("pip ") or "--seconds 2 --quads 12" in step
+        line = step.replace("--seconds 2 --quads 12", "--seconds 0.1 --quads 6").replace(
+            "${{ github.base_ref }}", "main"
+        )
+        done = subprocess.run(
+            ["bash", "-e", "-c", line], cwd=project, env=variables, capture_output=True, text=True, check=False
+        )
+        ends.append(done.returncode)
+    assert ends == [0, 0, code], done.stdout + done.stderr
     assert nothing_is_left(project)
 
 

@@ -21,7 +21,7 @@ from support.suite_parts import NETWORK
     ],
 )
 def test_the_gate_decides(
-    theirs: float, ours: float, code: int, verdict: str, quads: int, capsys: pytest.CaptureFixture[str]
+    theirs: float, ours: float, code: int, verdict: str, *, quads: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     commands = ("--", "python", "train.py", f"rate={theirs}", "--", "python3.11", "./train.py", f"rate={ours}")
     ended, text = said(capsys, "--quads", "4", "--fail-if-slower", "5%", *commands, begin=Made)
