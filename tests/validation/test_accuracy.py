@@ -130,7 +130,7 @@ def test_everything_is_counted_and_the_halves_apart() -> None:
         "first finding right: 2 of 4 runs of 1 injected cells of 1 causes (50%; aim 95%)",
         "controls called loader-bound: 1 of 3 (aim 0); controls right: 1",
         "prediction error: median 30.0% (aim 10%), 90th percentile 50.0% (aim 20%), of 5 predictions; "
-        "2 measured within the predicted interval (40%, 95% interval 5% to 85%)",
+        "2 measured within the predicted interval (40%, 95% interval 5% to 85%; aim 85%)",
         "first cause differs from the usual one of its cell: 1 of 3 runs (aim 5%)",
         "runs that failed: 1",
     ]

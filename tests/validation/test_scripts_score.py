@@ -17,7 +17,8 @@ CASES = Path(__file__).parents[1] / "tune/programs/cases.json"
 def tuned(recommended: list[str], predicted: float, measured: float) -> dict[str, object]:
     figures = [{"low": 0.9 * value, "median": value, "high": 1.1 * value} for value in (predicted, measured)]
     trial = {"predicted": figures[0], "measured": figures[1], "bounded": False}
-    return {"recommended": recommended, "trials": [trial], "told": "loader"}
+    first = {"told": "loader", "prescribed": ["engine.num_workers=4"]}
+    return {"recommended": recommended, "trials": [trial], "trainings": 9, **first}
 
 
 def test_each_case_can_be_searched_from_outside() -> None:
@@ -40,13 +41,18 @@ def test_what_is_recommended_is_right_if_it_has_a_remedy() -> None:
         ],
         [0.99, 0.7],
     )
-    assert told[0].startswith("remedy recommended, or cause told first: 1 of 2")
-    assert told[0].endswith("not of churn_table")
+    assert told[0].startswith("first prescription right: 1 of 2 (")
+    assert told[1].startswith("remedy recommended, or cause told first: 1 of 2")
+    assert told[1].endswith("not of churn_table")
     often = dataclasses.replace(churn, remedy=("validation",))
     assert often.is_right({"recommended": [], "told": "validation"})
     assert not often.is_right({"recommended": [], "told": "loader"})
-    assert "median 12.5%" in told[1]
-    assert told[2].startswith("at least 0.95 of the grid's best: 1 of 2")
+    assert "median 12.5%" in told[2]
+    assert told[3].startswith("at least 0.95 of the grid's best: 1 of 2")
+    cells = len(archive.cells) + len(churn.cells)
+    assert told[4].startswith(f"found/best: 0.84 in the median (aim 0.95); 18 trainings beside {cells} of the grids, ")
+    late = tuned(["engine.num_workers=8"], 2.0, 2.0) | {"told": "nothing", "prescribed": ["threads=1"]}
+    assert (archive.is_right(late), archive.is_right_at_once(late)) == (True, False)
 
 
 @pytest.mark.parametrize("content", ["", "[{}]", json.dumps([{"file": "no.py", "half": "", "remedy": [], "grid": []}])])

@@ -38,7 +38,7 @@ def scored(predictions: Sequence[tuple[Interval, float]]) -> str:
     errors = [abs(predicted["median"] / measured - 1) for predicted, measured in predictions]
     inside = sum(predicted["low"] <= measured <= predicted["high"] for predicted, measured in predictions)
     middle, most = ("unknown" if (at := quantile(errors, share)) is None else f"{at:.1%}" for share in (0.5, 0.9))
-    held = f" ({interval_of(inside, len(errors))})" if errors else ""
+    held = f" ({interval_of(inside, len(errors))}; aim 85%)" if errors else " (aim 85%)"
     return (
         f"prediction error: median {middle} (aim 10%), 90th percentile {most} (aim 20%), of {len(errors)} predictions; "
         f"{inside} measured within the predicted interval{held}"

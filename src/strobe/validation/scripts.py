@@ -5,8 +5,8 @@
 
 CASES is a JSON file, such as ``tests/tune/programs/cases.json``: a list of ``{file, half, remedy, grid}``. ``remedy``
 names the dimensions of which one must be in what is recommended, or the cause that must be told first where it lies
-beside steps (``validation``, ``epoch_checkpoint``, ``logging``), which no search changes. ``grid`` has the axes of an
-exhaustive search, each a list of changes (lists of KEY=VALUE). Every script is tuned first; then each cell of its grid
+beside steps (``validation``, ``epoch_checkpoint``, ``logging``), which these searches do not change. ``grid`` has the
+axes of an exhaustive search, each a list of changes (lists of KEY=VALUE). Every script is tuned first; then each cell of its grid
 trains in a fresh process, in random order, and the fastest take turns with what was recommended, as in
 :mod:`strobe.validation.search`.
 """
@@ -15,6 +15,7 @@ import argparse
 import itertools
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -37,8 +38,8 @@ from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, interval_of, scored
 
 AIM = 0.95  # of the grid's best
-REMEDIES = (*ALL, "validation", "epoch_checkpoint", "logging")
-TOLD = "told"  # the cause of the first finding before anything was changed
+REMEDIES = (*ALL, "epoch_checkpoint")
+TOLD, PRESCRIBED = "told", "prescribed"  # of the first finding before anything was changed: its cause, and its changes
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,11 @@ class Case:
         """Whether a search recommended one of the remedies, or told one of the causes first."""
         recommended = {DIMENSIONS.get(key_of(text)) for text in tuning["recommended"]}
         return bool({*recommended, tuning[TOLD]} & {*self.remedy})
+
+    def is_right_at_once(self, tuning: Mapping[str, Any]) -> bool:
+        """Whether the first finding prescribed one of the remedies, or told one of the causes."""
+        prescribed = {DIMENSIONS.get(key_of(text)) for text in tuning[PRESCRIBED]}
+        return bool({*prescribed, tuning[TOLD]} & {*self.remedy})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -140,10 +146,11 @@ def tune(case: Case, folder: Path, budget: str) -> dict[str, Any]:
     """The record of ``strobe tune`` of a script, with nothing in it if that fails; what it prints is shown."""
     words = ["--yes", "--budget", budget, "--out", str(folder), str(case.file)]
     if subprocess.run([sys.executable, "-m", "strobe.tune", *words], check=False).returncode:
-        return {"recommended": [], "trials": [], TOLD: None}
+        return {"recommended": [], "trials": [], "trainings": 0, TOLD: None, PRESCRIBED: []}
     record: dict[str, Any] = json.loads((folder / NAME).read_text())
     findings = load_record(folder / record["looks"][0]["directory"]).items("findings") if record["looks"] else []
-    return record | {TOLD: findings[0]["cause"] if findings else None}
+    first = findings[0] if findings else {"cause": None, "changes": []}
+    return record | {TOLD: first["cause"], PRESCRIBED: first.get("changes") or []}
 
 
 def begin_of(case: Case) -> search.Begin:
@@ -172,12 +179,18 @@ def lines(tunings: Sequence[tuple[Case, dict[str, Any]]], shares: Sequence[float
         if one["measured"] and one["predicted"] and not one["bounded"]
     ]
     good = sum(share >= AIM for share in shares)
-    sure = interval_of(len(right), len(tunings))
+    sure, aim = interval_of(len(right), len(tunings)), "aim 11 of 12"
+    first = sum(case.is_right_at_once(tuning) for case, tuning in tunings)
+    trainings, cells = sum(one["trainings"] for _, one in tunings), sum(len(case.cells) for case, _ in tunings)
+    beside = f"{trainings} trainings beside {cells} of the grids, {trainings / cells:.0%} (aim 25%)"
+    best = f"{statistics.median(shares):.2f} in the median (aim {AIM})" if shares else "unknown"
     return [
-        f"remedy recommended, or cause told first: {len(right)} of {len(tunings)} ({sure}; aim 11 of 12)"
+        f"first prescription right: {first} of {len(tunings)} ({interval_of(first, len(tunings))}; {aim})",
+        f"remedy recommended, or cause told first: {len(right)} of {len(tunings)} ({sure}; {aim})"
         + (f"; not of {', '.join(wrong)}" if wrong else ""),
         scored(trials),
         f"at least {AIM} of the grid's best: {good} of {len(shares)}: {', '.join(f'{one:.2f}' for one in shares)}",
+        f"found/best: {best}; {beside}",
     ]
 
 
