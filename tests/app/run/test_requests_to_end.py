@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from strobe.process.signals import Requests
 from strobe.records.joining import last_steps
 from strobe.records.run import read_summary
 from support.fitting import Model, fit
-from support.processes import begin, ended, is_running
+from support.processes import begin, ended, is_running, wait_for
 from support.runs import SHORT
 
 PROGRAM = Path(__file__).with_name("asked.py")
@@ -36,18 +37,17 @@ GIVEN = (
     "engine.num_workers=1",
     "test=true",
 )
+PROMISED = 30.0  # seconds
 QUICK = {("validation", signal.SIGHUP)}
 # No workers: Python 3.11 can hang in a process that is forked beside threads of several ranks (docs/limits.md).
 RANKS = ("trainer=ddp", "trainer.devices=2", "trainer.accelerator=cpu", "engine.num_workers=0")
 
 
 def asked(stage: str, number: signal.Signals, folder: Path, root: Path, *overrides: str, **variables: str) -> str:
-    """What a run says that is sent a signal at a stage; it leaves nothing running."""
-    keys = {one.partition("=")[0] for one in GIVEN}
-    given = [*(one for one in SHORT if one.partition("=")[0] not in keys), *GIVEN, f"data.root={root}"]
-    given += ["data.tiles_per_class=10", f"hydra.run.dir={folder}", *overrides]
-    process = begin(str(PROGRAM), *given, STAGE=stage, SIGNAL=str(int(number)), **variables)
-    process.wait(600)
+    """What a run says that is sent a signal at a stage; it ends in time, and leaves nothing running."""
+    process = begun(stage, number, folder, root, *overrides, **variables)
+    wait_for(lambda: (folder.parent / "asked").exists() or process.poll() is not None)
+    process.wait(PROMISED)
     deadline = time.monotonic() + 1.0  # less than the five seconds after which orphaned loader workers end
     while (left := is_running(process.pid)) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -56,6 +56,29 @@ def asked(stage: str, number: signal.Signals, folder: Path, root: Path, *overrid
     assert process.returncode == 128 + number, said
     assert "Traceback" not in said
     return said
+
+
+def begun(stage: str, number: signal.Signals, folder: Path, root: Path, *overrides: str, **variables: str) -> Any:
+    """The process of a run that is sent a signal at a stage, and notes when."""
+    keys = {one.partition("=")[0] for one in GIVEN}
+    given = [*(one for one in SHORT if one.partition("=")[0] not in keys), *GIVEN, f"data.root={root}"]
+    given += ["data.tiles_per_class=10", f"hydra.run.dir={folder}", *overrides]
+    variables |= {"STAGE": stage, "SIGNAL": str(int(number)), "ASKED": str(folder.parent / "asked")}
+    return begin(str(PROGRAM), *given, **variables)
+
+
+@pytest.mark.slow
+def test_a_lost_terminal_ends_no_run_under_nohup(tmp_path: Path, sample_root: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # which the process inherits, as from nohup
+    try:
+        process = begun(
+            "training", signal.SIGHUP, tmp_path / "run", sample_root, "ceilings=false", "test=false", TO_GROUP="1"
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    ended(process)
+    assert (tmp_path / "asked").exists()
+    check_record(tmp_path / "run", "completed")
 
 
 def check_record(folder: Path, status: str | None) -> None:
