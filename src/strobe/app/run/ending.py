@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import torch.distributed as dist
-from lightning.fabric.plugins.environments import SLURMEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
 from strobe.attach import ending
 from strobe.process.signals import AskedToEnd, Requests, answer_slurm
