@@ -1,5 +1,6 @@
 """The campaign of faults sees what is lost, hung, left behind, and said wrongly."""
 
+import re
 import subprocess
 import sys
 from multiprocessing import Pipe
@@ -25,6 +26,8 @@ LEAVES = "import subprocess; subprocess.Popen(['sleep', '60'])"
         (LEAVES, "left"),
         ("import sys; sys.exit(3)", "wrong ending"),
         ("print(undefined)", "wrong ending"),
+        ("import sys; sys.exit('The DISK is full')", None),
+        ("import sys; sys.exit('It did not work')", "wrong ending"),
         ("import os; os.kill(os.getpid(), 9)", "wrong ending"),
     ],
 )
@@ -33,7 +36,7 @@ def test_a_command_that_does_not_end_as_it_should_is_seen(
 ) -> None:
     monkeypatch.setattr("strobe.validation.soak_bench.GRACE", 0.2)
     tried = Tried()
-    Command(["-c", program], tmp_path).end(tried, [0], 5.0)
+    Command(["-c", program], tmp_path).end(tried, [0, 1], 5.0, "disk")
     assert [found for found, _ in tried.failed] == ([way] if way else [])
 
 
@@ -98,13 +101,16 @@ def test_each_fault_is_tried_once_however_short_the_time_and_what_fails_is_told(
         return Tried(failed=[("lost", f"something in {folder.name}")])
 
     monkeypatch.setitem(FAULTS, "full disk", fails)
-    monkeypatch.setitem(FAULTS, "SIGTERM", lambda *_: Tried())
+    monkeypatch.setitem(FAULTS, "SIGTERM", lambda *_: Tried(undecided=1))
     monkeypatch.setitem(FAULTS, "read-only folder", lambda *_: Tried(0, untried="not permitted"))
     soak = Soak(Bench(tmp_path), ["SIGTERM", "full disk", "read-only folder"], seed=1)
     soak.run(0.0)
     assert soak.report(1.0) == 1
     said = capsys.readouterr().out
     assert "full disk: lost: something in 1" in said
+    rows = [re.findall(r"\w[\w ]*\w|\d", line) for line in said.splitlines()]
+    assert "undecided" in said
+    assert ["SIGTERM", "1", *["0"] * 5, "1"] in rows
     assert "read-only folder was not tried: not permitted" in said
 
 

@@ -3,8 +3,9 @@
 ``python -m strobe.validation.soak [FAULT ...] [--hours H]``, or ``make soak HOURS=H``. Each fault is tried in turn, at
 least once, until the time is up. A try fails if something is **lost** (the record of steps that were trained, or a
 checkpoint that stood before), if it **hung**, if a process was **left** behind, if it had the **wrong ending** (a
-traceback, or an exit code that says something else), or if the memory, descriptors or threads of a
-long training **grew**. It prints each failure. Exit code 1: something failed.
+traceback, another exit code, or no word of what was wrong), or if the memory, descriptors or threads of a
+long training **grew**. It is **undecided** whether they did where it had too few steps, or they were too uneven. It
+prints each failure. Exit code 1: something failed.
 """
 
 import random
@@ -40,6 +41,7 @@ class Soak:
         self._bench, self._names, self._seed = bench, names, seed
         self._tries: Counter[str] = Counter()
         self._failed: Counter[tuple[str, str]] = Counter()
+        self._undecided: Counter[str] = Counter()
         self._untried: dict[str, str] = {}  # why
         self._console = terminal.console()
 
@@ -59,6 +61,7 @@ class Soak:
         if found.untried:
             self._untried[name] = found.untried
         self._tries[name] += found.tries
+        self._undecided[name] += found.undecided
         for told in found.notes:
             terminal.say(self._console, told)
         for way, told in found.failed:
@@ -69,10 +72,10 @@ class Soak:
 
     def report(self, seconds: float) -> int:
         """Print the table; returns how many tries failed."""
-        table = Table("fault", "tries", *WAYS)
+        table = Table("fault", "tries", *WAYS, "undecided")
         for name in self._names:
-            counts = [str(self._failed[name, way]) for way in WAYS]
-            table.add_row(name, f"{self._tries[name]:,}", *(["-"] * len(WAYS) if name in self._untried else counts))
+            counts = [*(str(self._failed[name, way]) for way in WAYS), str(self._undecided[name])]
+            table.add_row(name, f"{self._tries[name]:,}", *(["-"] * len(counts) if name in self._untried else counts))
         self._console.print(table)
         for name, why in self._untried.items():
             terminal.say(self._console, f"{name} was not tried: {why}")

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import subprocess
 import sys
 import time
@@ -39,12 +40,16 @@ TINY = (
 
 @dataclass
 class Tried:
-    """What came of ``tries``: what failed, in which way, in a sentence; ``notes``; or why it is ``untried``."""
+    """What came of ``tries``: what failed, in which way, in a sentence; ``notes``; or why it is ``untried``.
+
+    ``undecided`` of the tries were too short or too uneven to tell.
+    """
 
     tries: int = 1
     failed: list[tuple[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     untried: str = ""
+    undecided: int = 0
 
     def fail(self, way: str, told: str) -> None:
         """Note a failure in one of ``WAYS``."""
@@ -67,8 +72,11 @@ class Command:
                 start_new_session=True,
             )
 
-    def end(self, tried: Tried, codes: Iterable[int], patience: float) -> None:
-        """Wait for its end, and note what is not as it should be: only these exit codes are right."""
+    def end(self, tried: Tried, codes: Iterable[int], patience: float, why: str = "") -> None:
+        """Wait for its end, and note what is not as it should be: only these exit codes are right.
+
+        With another code than 0 it must say ``why``, a regular expression.
+        """
         told = f"{' '.join(self.words)} ({self.output})"
         try:
             code = self.process.wait(patience)
@@ -84,7 +92,7 @@ class Command:
             tried.fail("left", f"{told} left {len(left)} processes")
             end_session(self.process.pid)
         said = self.output.read_text(errors="replace")
-        if "Traceback" in said or code not in set(codes):
+        if "Traceback" in said or code not in set(codes) or (code and not re.search(why, said, re.IGNORECASE)):
             tried.fail("wrong ending", f"{told} ended with {code}: {last_said(self.output)}")
 
 
@@ -103,10 +111,19 @@ class Bench:
         self._usual: dict[tuple[str, ...], float] = {}
 
     def train(
-        self, folder: Path, *overrides: str, run: Path | None = None, before: Sequence[str] = (), **variables: str
+        self,
+        folder: Path,
+        *overrides: str,
+        run: Path | None = None,
+        data: Sequence[str] = (),
+        before: Sequence[str] = (),
+        **variables: str,
     ) -> Command:
-        """Begin a training that writes into ``folder/run``, or ``run``; what it says goes into ``folder``."""
-        given = [*TINY, "data.tiles_per_class=12", f"data.root={self.data}", *overrides]
+        """Begin a training that writes into ``folder/run``, or ``run``; what it says goes into ``folder``.
+
+        It trains on a generated data set, or on that of the overrides ``data``.
+        """
+        given = [*TINY, *(data or ["data.tiles_per_class=12", f"data.root={self.data}"]), *overrides]
         folder.mkdir(parents=True, exist_ok=True)
         words = ["train.py", *given, f"hydra.run.dir={run or folder / 'run'}"]
         return Command(words, folder, before=before, **variables)

@@ -3,6 +3,7 @@
 import contextlib
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,12 +14,17 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 from statistics import median
+from typing import Any
 
 import torch
 
+from strobe.app.storage.serving import BUCKET, CREDENTIALS, serving, upload
+from strobe.callbacks.columns import RANKS_FOLDER
+from strobe.errors import DataError
 from strobe.measure.statistics import paired
 from strobe.process.fork import Failure, in_fresh_process, members, memory_of
 from strobe.process.signals import REQUESTS
+from strobe.records.files import BEGUN
 from strobe.records.joining import is_whole
 from strobe.validation import soak_images
 from strobe.validation.soak_bench import PATIENCE, Bench, Command, Tried, judge, loadable
@@ -73,7 +79,7 @@ def full_disk(bench: Bench, folder: Path, rolled: Random) -> Tried:
     tried = Tried()
     with mounted(folder / "disk", f"size={int(rolled.uniform(0.05, 1.5) * written)}", tried) as disk:
         if disk:
-            bench.train(folder, run=disk / "run").end(tried, [0, 1], bench.usual() + PATIENCE)
+            bench.train(folder, run=disk / "run").end(tried, [0, 1], bench.usual() + PATIENCE, "disk|space")
             judge(tried, disk / "run", set())
     return tried
 
@@ -83,9 +89,9 @@ def read_only(bench: Bench, folder: Path, rolled: Random) -> Tried:
     tried = Tried()
     with mounted(folder / "disk", "ro", tried) as disk:
         if disk and rolled.random() < 0.5:
-            bench.train(folder, run=disk / "run").end(tried, [1], PATIENCE)
+            bench.train(folder, run=disk / "run").end(tried, [1], PATIENCE, "read-only")
         elif disk:
-            bench.train(folder, TMPDIR=str(disk)).end(tried, [0, 1], bench.usual() + PATIENCE)
+            bench.train(folder, TMPDIR=str(disk)).end(tried, [0, 1], bench.usual() + PATIENCE, "read-only|temporary")
             judge(tried, folder / "run", set())
     return tried
 
@@ -95,7 +101,7 @@ def tiny_shared_memory(bench: Bench, folder: Path, rolled: Random) -> Tried:
     before = _own_shared_memory(rolled.choice(["16k", "64k", "256k"]))
     if not before:
         return Tried(0, untried="only root can mount another /dev/shm")
-    return _limited(bench, folder, before, "engine.num_workers=2")
+    return _limited(bench, folder, "shm|shared memory", before, "engine.num_workers=2")
 
 
 def _own_shared_memory(size: str) -> list[str]:
@@ -107,12 +113,18 @@ def _own_shared_memory(size: str) -> list[str]:
 
 def few_files(bench: Bench, folder: Path, rolled: Random) -> Tried:
     """64 open files at most."""
-    return _limited(bench, folder, ["prlimit", "--nofile=64"], f"engine.num_workers={rolled.choice([0, 2])}")
+    return _limited(
+        bench,
+        folder,
+        "open files|descriptor",
+        ["prlimit", "--nofile=64"],
+        f"engine.num_workers={rolled.choice([0, 2])}",
+    )
 
 
 def little_memory(bench: Bench, folder: Path, rolled: Random) -> Tried:
     """Less address space than a training takes, or just enough."""
-    return _limited(bench, folder, ["prlimit", f"--as={int(rolled.uniform(4, 12) * 1e9)}"])
+    return _limited(bench, folder, "memory|allocat|thread", ["prlimit", f"--as={int(rolled.uniform(4, 12) * 1e9)}"])
 
 
 def two_in_one_folder(bench: Bench, folder: Path, rolled: Random) -> Tried:
@@ -123,7 +135,7 @@ def two_in_one_folder(bench: Bench, folder: Path, rolled: Random) -> Tried:
         commands.append(bench.train(folder / name, run=folder / "run"))
         time.sleep(rolled.uniform(0, usual / 2))
     for command in commands:
-        command.end(tried, [0, 1], 3 * usual + PATIENCE)
+        command.end(tried, [0, 1], 3 * usual + PATIENCE, "folder|director|hydra.run.dir")
     judge(tried, folder / "run", set())
     return tried
 
@@ -166,58 +178,89 @@ def checkpoint_with_code(bench: Bench, folder: Path, rolled: Random) -> Tried:
     tried, mark, path = Tried(), folder / "ran", folder / "evil.ckpt"
     torch.save({"state_dict": {}, "more": _Runs(mark)}, path)
     key, network = rolled.choice(["ckpt_path", "model.weights"]), "strobe.app.model.classifier.ImageClassifier"
-    bench.train(folder, f"{key}={path}", f"model._target_={network}").end(tried, [1, 2], bench.usual() + PATIENCE)
+    bench.train(folder, f"{key}={path}", f"model._target_={network}").end(
+        tried, [1, 2], bench.usual() + PATIENCE, re.escape(str(path))
+    )
     if mark.exists():
         tried.fail("lost", f"{key}={path} ran its code")
     return tried
 
 
 def damaged_record(bench: Bench, folder: Path, rolled: Random) -> Tried:
-    """A file of a finished run that is cut, or has other bytes, and the commands that read it."""
+    """A file of a finished run that is cut, or has other bytes, and the commands that read it.
+
+    Each kind of file is as likely; some runs were of two ranks, and some were killed.
+    """
     bench.usual()
     tried, run = Tried(0), folder / "run"
-    for command in ("report", "compare", "view", "clean"):
+    for command in ("report", "compare", "view", "clean", "resume"):
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(bench.finished / "run", run)
-        files = [path for path in run.rglob("*") if path.is_file() and path.suffix in (".json", ".csv", ".yaml")]
-        path = rolled.choice(sorted(files))
+        (run / RANKS_FOLDER).mkdir()
+        shutil.copy(run / "steps.csv", run / RANKS_FOLDER / "1.csv")
+        if rolled.random() < 0.5:
+            (run / "summary.json").rename(run / BEGUN)
+        kind = ".ckpt" if command == "resume" else rolled.choice([".json", ".csv", ".yaml", ".gz"])
+        path = rolled.choice(sorted(path for path in run.rglob(f"*{kind}") if path.is_file()))
         path.write_bytes(soak_images.damaged(path.read_bytes(), rolled))
-        words = {"compare": [str(run), str(bench.finished / "run")], "view": [str(run), "--no-open"]}
-        own = folder / command
-        own.mkdir()
+        (own := folder / command).mkdir()
         tried.tries += 1
-        Command(["-m", f"strobe.{command}", *words.get(command, [str(run)])], own).end(tried, range(5), 2 * PATIENCE)
+        if command == "resume":
+            resumed = bench.train(own, f"ckpt_path={path}")
+            resumed.end(tried, range(3), bench.usual() + PATIENCE, re.escape(str(path)))
+        else:
+            words = {"compare": [str(run), str(bench.finished / "run")], "view": [str(run), "--no-open"]}
+            given = ["-m", f"strobe.{command}", *words.get(command, [str(run)])]
+            Command(given, own).end(tried, range(5), 2 * PATIENCE)
     return tried
 
 
 def long_training(*overrides: str) -> Fault:
     """A training of many steps: what it holds must not grow."""
+    return lambda bench, folder, _: _last_long(bench, folder, overrides)
 
-    def fault(bench: Bench, folder: Path, _: Random) -> Tried:
-        tried, held = Tried(), defaultdict[str, list[int]](list)
-        seconds = max(LONG, bench.seconds / 20)
-        lasts = f"trainer.max_time={{seconds:{seconds:.0f}}}"
-        command = bench.train(folder, *ENDLESS, lasts, *overrides, before=_own_shared_memory("50%"))
-        while command.process.poll() is None:
-            for name, count in holding(command.process.pid).items():
-                held[name].append(count)
-            time.sleep(0.5)
-        command.end(tried, [0], PATIENCE)
-        steps = sum(1 for _ in (folder / "run" / "steps.csv").open()) - 1
-        for name, counts in held.items():
-            kept = counts[len(counts) // 3 : -3]  # when it has begun, and before it ends
-            size = len(kept) // BLOCKS
-            levels = [median(kept[place * size : (place + 1) * size]) for place in range(BLOCKS)]
-            each = paired([after / before for before, after in pairwise(levels)])
-            low, middle, high = ((end or math.nan) ** (BLOCKS - 1) - 1 for end in (each.low, each.middle, each.high))
-            seen = round(steps * (BLOCKS - 1) * size / len(counts))
-            known = f"{middle:+.2%} ({low:+.2%} to {high:+.2%})" if high - low < UNKNOWN else "not known, too uneven,"
-            tried.notes.append(f"{' '.join(overrides)}: {name} {known} in {seen:,} steps")
-            if seen >= FEWEST and low > GROWTH * seen / MANY:
-                tried.fail("grew", tried.notes[-1])
-        return tried
 
-    return fault
+def long_from_storage(bench: Bench, folder: Path, _: Random) -> Tried:
+    """The same from a storage on this machine, as LitData's engine reads it."""
+    bench.usual()
+    tiles = next(bench.data.rglob("*.tif")).parents[1]
+    (kept := folder / "storage").mkdir()
+    try:
+        with serving(kept) as endpoint:
+            upload(endpoint, {f"soak/{path.relative_to(tiles)}": path for path in tiles.rglob("*.tif")})
+            data = ("data=eurosat", f"data.root=s3://{BUCKET}/soak", f"data.endpoint={endpoint}")
+            given = ("engine=litdata", "engine.num_workers=2", "loader=native")
+            return _last_long(bench, folder, given, data=data, **CREDENTIALS)
+    except DataError as error:
+        return Tried(0, untried=str(error))
+
+
+def _last_long(bench: Bench, folder: Path, overrides: Sequence[str], **options: Any) -> Tried:
+    tried, held = Tried(), defaultdict[str, list[int]](list)
+    seconds = max(LONG, bench.seconds / 20)
+    lasts = f"trainer.max_time={{seconds:{seconds:.0f}}}"
+    command = bench.train(folder, *ENDLESS, lasts, *overrides, before=_own_shared_memory("50%"), **options)
+    while command.process.poll() is None:
+        for name, count in holding(command.process.pid).items():
+            held[name].append(count)
+        time.sleep(0.5)
+    command.end(tried, [0], PATIENCE)
+    steps = sum(1 for _ in (folder / "run" / "steps.csv").open()) - 1
+    for name, counts in held.items():
+        kept = counts[len(counts) // 3 : -3]  # when it has begun, and before it ends
+        size = len(kept) // BLOCKS
+        levels = [median(kept[place * size : (place + 1) * size]) for place in range(BLOCKS)]
+        each = paired([after / before for before, after in pairwise(levels)])
+        low, middle, high = ((end or math.nan) ** (BLOCKS - 1) - 1 for end in (each.low, each.middle, each.high))
+        seen = round(steps * (BLOCKS - 1) * size / len(counts))
+        known = f"{middle:+.2%} ({low:+.2%} to {high:+.2%})"
+        tried.notes.append(f"{' '.join(overrides)}: {name} {known} in {seen:,} steps")
+        if seen >= FEWEST and low > GROWTH * seen / MANY:
+            tried.fail("grew", tried.notes[-1])
+        elif seen < FEWEST or not high - low < UNKNOWN:
+            tried.undecided = 1
+            tried.notes[-1] += ", which is too few to tell" if seen < FEWEST else ", which is too uneven to tell"
+    return tried
 
 
 def holding(session: int) -> dict[str, int]:
@@ -256,6 +299,7 @@ FAULTS: dict[str, Fault] = {
     "long training, workers": long_training("engine.num_workers=2"),
     "long training, spdl": long_training("engine=spdl"),
     "long training, resident": long_training("engine=resident"),
+    "long training, litdata": long_from_storage,
 }
 
 
@@ -269,11 +313,11 @@ class _Runs:
         return open, (self._mark, "w")
 
 
-def _limited(bench: Bench, folder: Path, before: Sequence[str], *overrides: str) -> Tried:
+def _limited(bench: Bench, folder: Path, why: str, before: Sequence[str], *overrides: str) -> Tried:
     """A training under a limit: it works, or says why not."""
     tried = Tried()
     command = bench.train(folder, *overrides, before=before)
-    command.end(tried, [0, 1], bench.usual() + 2 * PATIENCE)
+    command.end(tried, [0, 1], bench.usual() + 2 * PATIENCE, why)
     judge(tried, folder / "run", set())
     return tried
 
