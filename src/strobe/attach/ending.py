@@ -15,6 +15,7 @@ from strobe.callbacks.lightnings import Callback
 from strobe.process.fork import children
 from strobe.process.signals import DEADLINE, Requests
 
+LONGEST = 600.0  # seconds for another rank to say how far it has come, which usually takes one
 PATIENCE = 2.0  # seconds for a process that was killed to be gone
 Place = tuple[int, int]  # how far a rank has come: batches of training, and batches of validation or test since then
 NEVER: Place = (sys.maxsize, 0)
@@ -58,12 +59,13 @@ class Agreement:
                 self._known.set()
 
     def is_due(self, place: Place) -> bool:
-        """Whether the batch that this rank has just ended is the one."""
+        """Whether the batch that this rank has just ended is the one; a TimeoutError where others do not answer."""
         with self._hearing:
             self._place, heard_at = place, self._heard_at
         if heard_at is None or place <= heard_at:
             return False
-        self._known.wait()
+        if not self._known.wait(LONGEST):
+            raise TimeoutError(f"Another rank did not say in {LONGEST:.0f} s how far it has come: it has died or hangs")
         return place > self._farthest
 
     def leave(self) -> None:

@@ -103,6 +103,14 @@ def test_where_a_rank_hears_of_it_too_late_the_others_go_on_to_its_next_batch(ra
         assert {each.result() for each in ended} == {(0, 8)}
 
 
+def test_a_rank_waits_for_no_answer_for_ever(ranks: list[Ending], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ending, "LONGEST", 0.1)
+    ranks[0]._hear_slurm()
+    ranks[0].look(None)
+    with pytest.raises(TimeoutError, match="it has died or hangs"):
+        ranks[0].on_train_batch_end()
+
+
 def test_no_rank_waits_for_one_whose_training_is_over(ranks: list[Ending]) -> None:
     gone = ranks.pop()
     for agreement in (gone._end, gone._requeue):
