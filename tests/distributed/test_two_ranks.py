@@ -159,17 +159,29 @@ def tiles_of_a_run(request: pytest.FixtureRequest, sample_root: Path) -> list[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2)])
-def test_a_run_that_was_killed_goes_on_with_other_ranks_and_each_tile_is_trained_on_once(
-    before: int, after: int, tiles_of_a_run: list[str], start: Callable[..., str], tmp_path: Path
+@pytest.mark.parametrize(("before", "after", "size", "killed"), [(2, 1, 4, 12), (1, 2, 4, 12), (1, 2, 3, 78)])
+def test_a_run_that_was_killed_goes_on_with_other_ranks_and_each_tile_is_trained_on_once(  # noqa: PLR0917
+    before: int,
+    after: int,
+    size: int,
+    killed: int,
+    tiles_of_a_run: list[str],
+    start: Callable[..., str],
+    tmp_path: Path,
 ) -> None:
-    common = [*tiles_of_a_run, "hydra.run.dir=run", "trainer.limit_val_batches=0", "test=false", "data.batch_size=4"]
+    common = [
+        *tiles_of_a_run,
+        "hydra.run.dir=run",
+        "trainer.limit_val_batches=0",
+        "test=false",
+        f"data.batch_size={size}",
+    ]
     common += ["trainer.enable_checkpointing=true", "checkpoint.save=resume", "checkpoint.every_n_steps=1"]
-    start("lightning", *common, f"trainer.devices={before}", KILL="12")
+    start("lightning", *common, f"trainer.devices={before}", KILL=str(killed))
     first = [path for rank in range(before) for path in (tmp_path / f"rank{rank}.txt").read_text().split()]
     for path in tmp_path.glob("rank*.txt"):
         path.unlink()
     start("lightning", *common, f"trainer.devices={after}", "ckpt_path=run/checkpoints/last.ckpt")
     rest = [path for rank in range(after) for path in (tmp_path / f"rank{rank}.txt").read_text().split()]
-    assert len(first) == 12 * before
+    assert len(first) == killed * before
     assert len({*first, *rest}) == len(first) + len(rest) == 80

@@ -1,10 +1,15 @@
 """Which images make which batch: each index once an epoch, dealt out evenly to the ranks, again the same by seed."""
 
 from itertools import chain, pairwise
+from pathlib import Path
 
 import pytest
+from lightning import Trainer
 
 from strobe.app.engines.sampler import EndlessBatches, EpochSampler, ShardedBatches
+from support.composing import composed_data
+from support.files import plant
+from support.photo_files import photograph, save
 
 
 def sharded(size: int, batch_size: int, world: int) -> list[list[list[int]]]:
@@ -75,7 +80,34 @@ def test_an_empty_order_ends() -> None:
 def test_other_ranks_go_on_within_an_epoch_and_see_the_rest_once(
     before: tuple[int, int], after: tuple[int, int], done: int
 ) -> None:
-    size = 41
+    first, rest = broken_off(41, before, after, done, least=2)
+    assert sorted(first + rest) == list(range(41))
+
+
+@pytest.mark.parametrize(
+    ("size", "before", "after", "done", "twice"),
+    [
+        (18, (1, 4), (2, 4), 4, 0),
+        (19, (1, 4), (2, 8), 4, 0),
+        (18, (1, 5), (3, 2), 3, 0),
+        (17, (1, 4), (2, 4), 3, 0),
+        (17, (1, 8), (2, 4), 1, 0),
+        (17, (1, 2), (2, 4), 7, 0),
+        (17, (1, 1), (3, 4), 16, 2),  # one image, and each rank needs one
+    ],
+)
+def test_what_is_left_of_an_epoch_is_seen_once_if_there_is_an_image_for_each_rank(
+    size: int, before: tuple[int, int], after: tuple[int, int], done: int, twice: int
+) -> None:
+    first, rest = broken_off(size, before, after, done, least=1)
+    assert {*first, *rest} == set(range(size))
+    assert len(first) + len(rest) - size == twice
+
+
+def broken_off(
+    size: int, before: tuple[int, int], after: tuple[int, int], done: int, *, least: int
+) -> tuple[list[int], list[int]]:
+    """The images of so many batches of an epoch, and those of the rest with other ranks and batch sizes."""
 
     def epoch(world: int, batch_size: int, start: int = 0, seen: int | None = None) -> list[list[int]]:
         ranks = [
@@ -91,11 +123,26 @@ def test_other_ranks_go_on_within_an_epoch_and_see_the_rest_once(
         ]
         dealt = [list(one) for one in ranks]
         assert len({len(one) for one in dealt}) == 1  # or one would wait forever
-        assert all(len(indices) >= 2 for one in dealt for indices in one)
+        assert all(len(indices) >= least for one in dealt for indices in one)
         return [[*chain(*batches)] for batches in zip(*dealt, strict=True)]
 
     first = [*chain(*epoch(*before)[:done])]
     world, batch_size = after
     used = ShardedBatches(EpochSampler(size, shuffle=True, seed=5), batch_size, world=world).used(len(first))
-    rest = [*chain(*epoch(*after, start=used, seen=len(first)))]
-    assert sorted(first + rest) == list(range(size))
+    return first, [*chain(*epoch(*after, start=used, seen=len(first)))]
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_no_rank_is_left_with_a_single_image_that_is_too_small_to_be_normalised_alone(
+    size: int, sample_root: Path, tmp_path: Path
+) -> None:
+    for path in sorted((sample_root / "tiles/seed42-10").glob("*/*.tif"))[:20]:
+        plant(tmp_path, {f"{path.parent.name}/{path.stem}.jpg": b""})
+        save(tmp_path / path.parent.name / f"{path.stem}.jpg", photograph(80, 80, 1))
+    given = ("data=image_folder", f"data.root={tmp_path}", f"data.size={size}", "data.framing=resize")
+    data = composed_data(*given, "data.batch_size=4")
+    data.setup()
+    data.trainer = Trainer(accelerator="cpu", devices=1, logger=False, enable_checkpointing=False)
+    count = len(data.datasets["train"])
+    data.resume({"epoch": 0, "seen": count - 1})
+    assert data._resumed[2] == count - 1 - (size == 32)

@@ -66,7 +66,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
             "that each cell has processes of its own, or set trainer.devices=1"
         )
     data = set_up_data(cfg)
-    check_single(cfg, getattr(data, "size", None))
+    check_single(cfg, data.size)
     model = build_model(cfg, data)
     if isinstance(engine := cast(Any, data.engine), ResidentEngine):
         engine.dry_step = getattr(model, "dry_step", None)  # of a model of the user's own

@@ -25,6 +25,7 @@ from strobe.app.storage.objects import Storage
 from strobe.errors import DataError
 
 SPLITS = ("train", "val", "test")
+SMALL = 32  # pixels: of a single image this small many networks' last batch normalisation has nothing to normalise
 
 
 class ImageData(LightningDataModule, ABC):
@@ -39,6 +40,7 @@ class ImageData(LightningDataModule, ABC):
 
     title: str  # for pictures and summaries; says so when the data is generated
     generated = False
+    size: int | None = None  # pixels of a side, where all images are brought to it
     classes: tuple[str, ...]
     mean: Tensor  # (channels,), of pixels in [0, 1]
     std: Tensor
@@ -178,8 +180,11 @@ class ImageData(LightningDataModule, ABC):
         trainer, dataset = self.trainer, self.datasets["train"]
         assert trainer is not None
         order = EpochSampler(len(dataset), shuffle=False, seed=0)
-        used = ShardedBatches(order, self.batch_size, world=trainer.world_size).used(state["seen"])
-        self._resumed = state["epoch"], used, state["seen"]
+        batches, seen = ShardedBatches(order, self.batch_size, world=trainer.world_size), state["seen"]
+        used = batches.used(seen)
+        if self.size and self.size <= SMALL:
+            seen = min(seen, max(0, len(order) - batches.least))
+        self._resumed = state["epoch"], used, seen
         return used
 
     def on_after_batch_transfer(self, batch: Batch, dataloader_idx: int) -> Batch:

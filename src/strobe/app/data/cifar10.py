@@ -41,6 +41,7 @@ class CIFAR10(ImageData):
 
     title = "CIFAR-10"
     full_scale = 255.0
+    size = 32
     mean = torch.tensor([0.4914, 0.4822, 0.4465])
     std = torch.tensor([0.2470, 0.2435, 0.2616])
 

@@ -51,7 +51,7 @@ class ShardedBatches(Sampler[list[int]]):
 
     ``start`` returns, when an epoch begins, how many of its batches were used before the run was resumed, and ``seen``
     how many of its images, where that is not as many as these batches have: with other ranks or another batch size, the
-    first batch begins there.
+    first batch begins there. It has an image for each rank, if need be some that were seen: none may go without.
     ``split`` is what the batches are for: ``train``, ``val`` or ``test``.
     """
 
@@ -97,7 +97,7 @@ class ShardedBatches(Sampler[list[int]]):
         """One batch of an epoch with this ``order``, from 0; where images were ``seen``, it begins behind these."""
         stride = self.batch_size * self.world
         end = len(order) if number == len(self) - 1 else (number + 1) * stride
-        begin = number * stride if seen is None else min(seen, max(0, end - self.least))
+        begin = number * stride if seen is None else min(seen, max(0, end - self.world))
         mine = order[begin + self.rank : end : self.world].tolist()
         return Indices(mine, split=self.split, epoch=epoch, number=number)
 
