@@ -197,6 +197,11 @@ def test_configuration(
         assert word in said
 
 
+@pytest.mark.parametrize("data", ["eurosat", "image_folder"])
+def test_an_address_in_place_of_a_folder_needs_no_other_loader(data: str) -> None:
+    check(without_hydra(configured("config", f"data={data}", "data.root=s3://b/x", "engine=litdata")))
+
+
 SECRET = "swordfish"
 
 

@@ -149,13 +149,13 @@ def test_a_small_file_that_claims_to_be_huge_is_not_decoded(name: str, paths: li
 @pytest.mark.parametrize("order", ["<", ">"])
 def test_a_plain_tile_is_known_by_its_first_bytes(order: str, paths: list[str], tmp_path: Path) -> None:
     """Of which scikit-image's loader asks no more."""
-    assert skimage._states(paths[0], (13, 64, 64))
+    assert skimage._states(Path(paths[0]).read_bytes(), (13, 64, 64))
     plain, pages = str(tmp_path / "plain.tif"), str(tmp_path / "pages.tif")
     for path, shape in ((plain, (5, 6, 4)), (pages, (2, 5, 6, 4))):
         tifffile.imwrite(path, np.zeros(shape, np.uint16), planarconfig="contig", byteorder=order)
     wanted = [(4, 5, 6), (4, 6, 5), (3, 5, 6)]
-    assert [skimage._states(plain, shape) for shape in wanted] == [True, False, False]
-    assert not skimage._states(pages, (4, 5, 6))
+    assert [skimage._states(Path(plain).read_bytes(), shape) for shape in wanted] == [True, False, False]
+    assert not skimage._states(Path(pages).read_bytes(), (4, 5, 6))
 
 
 @pytest.mark.parametrize("name", TILE_LOADERS)

@@ -2,6 +2,8 @@
 
 import threading
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import rasterio
@@ -20,9 +22,17 @@ class RasterioLoader(TileLoader):
 
     def read(self, path: str, source: TileSource) -> NDArray[np.uint16]:
         """Pixels (bands, H, W) of one file."""
+        return self._pixels(path, lambda: rasterio.open(path), source)
+
+    def of_bytes(self, path: str, content: bytes, source: TileSource) -> NDArray[np.uint16]:
+        """Pixels (bands, H, W) of a file's content."""
+        with rasterio.MemoryFile(content) as memory:
+            return self._pixels(path, memory.open, source)
+
+    def _pixels(self, path: str, opened: Callable[[], Any], source: TileSource) -> NDArray[np.uint16]:
         with span("open", 1), _quiet, warnings.catch_warnings():
             warnings.simplefilter("ignore", NotGeoreferencedWarning)
-            tile = rasterio.open(path)
+            tile = opened()
         with tile:
             found, pages = (tile.count, tile.height, tile.width), len(tile.subdatasets) or 1
             source.require(path, found, tile.dtypes[0], pages=pages)
