@@ -82,6 +82,12 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
         "model=torchvision model.name=resnet5",
         ["model.name=resnet5 is not a classification model", "did you mean resnet50"],
     ),
+    (
+        "data=eurosat data.root=hf://datasets/x/y",
+        ["data.root=hf://datasets/x/y is not an address", "s3://, s3a://, gs://"],
+    ),
+    ("data=eurosat data.root=r2://b/x", ["give s3://b/x and data.endpoint=https://ACCOUNT.r2.cloudflarestorage.com"]),
+    ("data=eurosat data.root=s3://", ["data.root=s3:// is not an address of storage; give one such as s3://BUCKET"]),
     ("data=eurosat data.root=s3:/b/x", ["data.root=s3:/b/x is not a folder; did you mean s3://b/x?"]),
     (
         "data=eurosat data.endpoint=http://h data.root=.",

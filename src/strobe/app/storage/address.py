@@ -2,7 +2,7 @@
 
 from strobe.errors import ConfigError
 
-SCHEMES = ("s3", "gs", "az", "abfs", "http", "https")
+SCHEMES = ("s3", "s3a", "gs", "az", "azure", "adl", "abfs", "abfss", "http", "https")  # what obstore opens
 
 
 def is_remote(root: str) -> bool:
@@ -21,7 +21,18 @@ def check_address(key: str, address: str) -> None:
     """Raise a :class:`ConfigError` for an address that cannot be used; one that holds a password is not repeated."""
     check_open(key, address)
     scheme, _, rest = address.partition("://")
-    if scheme not in SCHEMES or not rest.strip("/"):
+    if scheme == "r2":
+        bare = rest.strip("/") or "BUCKET"
+        raise ConfigError(
+            f"{key}={address}: give s3://{bare} and data.endpoint=https://ACCOUNT.r2.cloudflarestorage.com, which is "
+            "how R2 is reached"
+        )
+    if scheme not in SCHEMES:
+        raise ConfigError(
+            f"{key}={address} is not an address of storage that can be read; it must begin with one of "
+            f"{', '.join(f'{name}://' for name in SCHEMES)}"
+        )
+    if not rest.strip("/"):
         raise ConfigError(f"{key}={address} is not an address of storage; give one such as s3://BUCKET/FOLDER")
 
 

@@ -236,6 +236,8 @@ class Storage:
         where = f"data.endpoint={self.endpoint}" if self.endpoint else "the network"
         if "/latest/" in text:  # the client asked a machine of AWS's for its role
             return f"{address}: there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY{OPEN}"
+        if "Account must be specified" in text:
+            return f"{address}: there is no account; set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
         if code in REFUSED or status in ("401", "403"):
             return (
                 f"{address}: the storage refuses these credentials ({code or status}); check AWS_ACCESS_KEY_ID, "
