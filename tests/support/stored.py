@@ -39,10 +39,14 @@ def remote(form: str, name: str, source: Any, folder: RemoteFolder, **options: A
 
 
 class Faulty(SlowLine):
-    """A line that answers the next ``refuse`` requests with 503, and breaks off each answer after ``cut`` bytes."""
+    """A line that answers the next ``refuse`` requests with 503, and breaks off answers after ``cut`` bytes.
+
+    It does so for the next ``cuts`` connections.
+    """
 
     refuse = 0
     cut: int | None = None
+    cuts = 10**9
 
     def serve(self, client: socket.socket) -> None:
         if self.refuse:
@@ -53,7 +57,8 @@ class Faulty(SlowLine):
             super().serve(client)
 
     def answer(self, server: socket.socket, client: socket.socket) -> None:
-        if self.cut is None:
+        if self.cut is None or not self.cuts:
             super().answer(server, client)
         else:
+            self.cuts -= 1
             client.sendall(server.recv(self.cut))

@@ -1,18 +1,21 @@
 """Packs in shards: those of LitData's form, the same pixels as the pack, written on where they were broken off."""
 
 import multiprocessing
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from rich.filesize import decimal
 
 from strobe import pack
-from strobe.app.loaders import shards
+from strobe.app.loaders import packing, shards
 from strobe.app.loaders.packed import contents_of
 from strobe.app.storage.serving import SlowLine, upload
 from strobe.errors import ConfigError, DataError
 from support.composing import composed_data
+from support.interruptions import full_disk
 from support.photo_files import made
 from support.pipeline_parts import SIZE, batches, loader, source
 from support.refusals import refusal
@@ -158,6 +161,27 @@ def test_credentials_in_the_address_of_shards_are_refused() -> None:
     told = refusal(lambda: pack.main(["--shards", "s3://key:swordfish@b/x"]), ConfigError)
     assert "--shards holds a password" in told
     assert "swordfish" not in told
+
+
+def test_a_disk_that_is_too_small_for_shards_is_told_and_what_fits_is_kept(
+    storage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, out, packs = source("tiles", tmp_path), "s3://strobe/for-a-small-disk", tmp_path / "packed"
+    there = from_storage(files, below(stored(storage, tmp_path, "small-disk"), storage))
+    sizes = [written.bytes(number) for written in [write(there, out, storage)] for number in range(len(written.files))]
+    with full_disk(max(sizes) - 1):
+        told = refusal(lambda: made("packed", there, packs, shards=out))
+        assert f"loader.directory={packs} cannot hold the shards (File too large); make room" in told
+        told = refusal(lambda: write(there, str(tmp_path / "out")))
+        assert f"--shards {tmp_path / 'out'} cannot be written (File too large); make room" in told
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(packing.shutil, "disk_usage", lambda path: usage._replace(free=packing.SPARE))
+    told = refusal(lambda: made("packed", there, packs, shards=out))
+    assert f"The shards need {decimal(max(sizes) * 3)} in loader.directory={packs}" in told  # the last one fitted
+    assert told.endswith("copy nothing: loader.stream=true")
+    monkeypatch.undo()
+    (folder,) = packs.glob("shards-*")
+    assert [path.stat().st_size for path in folder.iterdir()] == [min(sizes)]
 
 
 def copy_shards(barrier: Any, source: Any, out: str, endpoint: str, directory: Path) -> None:

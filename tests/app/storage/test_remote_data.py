@@ -19,6 +19,7 @@ from support.composing import composed_data
 from support.files import plant
 from support.photo_files import photograph, save
 from support.pipeline_parts import batches, dataset, loader, source
+from support.processes import begin, ended
 from support.runs import ALL, CHECKPOINTS, Train, broken_off, weights
 from support.server import nobody
 from support.stored import LOADERS, below, remote, stored
@@ -218,3 +219,20 @@ def test_batches_are_fetched_ahead_by_threads_that_wait(storage: str, tiles_ther
                 time.sleep(0.01)
             assert (line.requests - before > 16) == ahead, engine
             del epoch
+
+
+@pytest.mark.slow
+def test_two_trainings_at_once_share_a_cache_that_is_too_small_and_end_alike(
+    tiles_there: tuple[str, ...], tmp_path: Path
+) -> None:
+    cache, most = tmp_path / "cache", 2_000_000
+    given = ["trainer.accelerator=cpu", "ceilings=false", "test=false", "checkpoint.save=resume", *SHORTLY[:3]]
+    given += [*tiles_there, "engine=litdata", f"data.cache={cache}", f"data.cache_gb={most / 1e9}", "profiler=none"]
+    runs = [tmp_path / name for name in ("one", "other")]
+    both = [begin("train.py", *given, f"hydra.run.dir={run}") for run in runs]
+    for one in both:
+        ended(one)
+    assert same_weights(*runs)
+    kept = [path.stat().st_size for path in cache.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    assert most / 2 < sum(kept) <= most
+    assert int((cache / ".bytes").read_text()) == sum(kept)

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from strobe.app.storage.address import SCHEMES
 from strobe.app.storage.folder import RemoteFolder
-from strobe.app.storage.objects import Contents
+from strobe.app.storage.objects import Contents, Storage
 from strobe.app.storage.serving import BUCKET, CREDENTIALS, free_ports, upload
 from strobe.errors import DataError
 from support.interruptions import full_disk
@@ -58,6 +59,15 @@ def test_requests_are_sent_again(storage: str, root: str) -> None:
         line.refuse = 4
         assert read(folder) == FILES
         assert line.refuse == 0
+
+
+def test_an_object_whose_connection_was_cut_is_fetched_again(storage: str, root: str) -> None:
+    with Faulty(storage) as line:
+        folder = below(root, line.endpoint, requests=4)
+        folder.storage._open = None  # with its connections
+        line.cut, line.cuts = 300, 3  # within the headers, or the content
+        assert read(folder) == FILES
+        assert line.cuts == 0
 
 
 @pytest.mark.parametrize(
@@ -113,6 +123,17 @@ def test_credentials(storage: str, root: str, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("AWS_METADATA_ENDPOINT", f"http://127.0.0.1:{port}")  # where AWS's machines ask for a role
     told = refusal(lambda: below(root, storage, timeout_seconds=0.5))
     assert f"{root}: there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in told
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_the_client_opens_each_kind_of_address(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = Storage(f"{scheme}://place/folder", endpoint=None)
+    if scheme in ("az", "azure", "adl", "abfs", "abfss"):
+        monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+        assert "there is no account; set AZURE_STORAGE_ACCOUNT_NAME" in refusal(storage._store)
+        monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "somebody")
+    kind = {"s3": "S3", "s3a": "S3", "gs": "GCS", "http": "HTTP", "https": "HTTP"}.get(scheme, "Azure")
+    assert type(storage._store()).__name__ == f"{kind}Store"
 
 
 def test_no_such_bucket(storage: str) -> None:

@@ -196,8 +196,8 @@ def _copied(place: Place, shards: Shards, directory: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         with locked(directory / f".{folder.name}.lock"):
             if left := _lacking(here, sizes):  # still, after waiting
-                remedy = "set another loader.directory, or copy nothing: loader.stream=true"
-                require_room(directory, sum(left.values()), "The shards need", remedy)
+                instead = "set another loader.directory, or copy nothing: loader.stream=true"
+                require_room(directory, sum(left.values()), "The shards need", instead)
                 _require(place, left)
                 log.info("Copying %d of %d shards to %s", len(left), len(sizes), folder)
                 with ThreadPoolExecutor(COPIERS) as pool:
