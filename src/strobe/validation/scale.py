@@ -3,9 +3,10 @@
     python -m strobe.validation.scale [--files N ...] [--steps N ...] [--cells N ...]
 
 Prints tables in Markdown. All is made up: files are links to one photo in 1,000 folders, steps are those of a short run
-again and again, and so are the runs of a sweep. Seconds are of the processor, which other processes change less than
-the clock's; ``first batch`` compares a training until its first batch with walking the folders by ``os.scandir`` and
-importing what it imports.
+again and again, and so are the runs of a sweep. ``CPU s`` are seconds of a command's processors, which other processes
+change less than ``s``, the clock's. ``first batch`` compares a training until its first batch, without its workers,
+with walking the folders by ``os.scandir`` and importing what it imports; ``listing`` and ``split`` are the parts of it
+that grow with the files.
 """
 
 import json
@@ -27,6 +28,9 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from PIL import Image
 
+from strobe.app.data.base import stratified_split
+from strobe.app.data.folders import files_of_classes, flat
+from strobe.app.data.image_folder import SUFFIXES
 from strobe.app.run.apart import ROOT
 from strobe.records.run import read_summary
 from strobe.records.sweep import Cell, Run, Sweep
@@ -66,17 +70,18 @@ TRAINING = (
 
 
 class FirstBatch(Callback):
-    """Writes into ``path`` what was spent until the first batch: seconds of this processor; and memory in bytes."""
+    """Writes into ``path`` what was spent until the first batch: CPU seconds, those since ``began``, and bytes."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, began: float) -> None:
         self.path = Path(path)
+        self.began = began
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Write it."""
         if trainer.global_step == 0:
             own = max(_memory(f"{child.pid}/smaps_rollup", "Private_") for child in active_children())
-            found = {"seconds": time.process_time(), "peak": _memory("self/status", "VmHWM"), "worker": own}
-            self.path.write_text(json.dumps(found))
+            seconds = {"seconds": time.process_time(), "clock": time.time() - self.began}
+            self.path.write_text(json.dumps(seconds | {"peak": _memory("self/status", "VmHWM"), "worker": own}))
 
 
 def _memory(file: str, name: str) -> int:
@@ -122,14 +127,31 @@ def of_files(scratch: Path, count: int) -> list[str]:
     """A row: the first batch of so many files."""
     root, run = scratch / f"files{count}", scratch / f"run{count}"
     plant(root, count)
+    began = time.time()
     bare, _ = spent("-c", WALK, str(root))
+    walked = time.time() - began
+    (paths, labels), *listing = timed(lambda: flat(root, files_of_classes(root, SUFFIXES), SUFFIXES, "photo"))
+    _, *split = timed(lambda: stratified_split(labels, (0.8, 0.1, 0.1), seed=0))
+    assert len(paths) == count
     overrides = (f"data.root={root}", f"hydra.run.dir={run}", f"+callbacks.first.path={run}/first.json")
-    spent("train.py", *TRAINING, *overrides)
+    spent("train.py", *TRAINING, *overrides, f"+callbacks.first.began={time.time()}")
     found = json.loads((run / "first.json").read_text())
     state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     order = len(pickle.dumps(state["loops"]))
-    cells = (bare, found["seconds"], f"{found['seconds'] / bare:.2f}", _mb(found["peak"]), _mb(found["worker"]), order)
-    return _row(count, *cells)
+    parts = [f"{seconds:.2g}" for seconds in (*listing, *split)]
+    first = [
+        f"{found['seconds'] / bare:.2f}",
+        f"{found['clock'] / walked:.2f}",
+        _mb(found["peak"]),
+        _mb(found["worker"]),
+    ]
+    return _row(count, *parts, bare, walked, found["seconds"], found["clock"], *first, order)
+
+
+def timed(call: Callable[[], Any]) -> tuple[Any, float, float]:
+    """What a call returns, and the CPU seconds and seconds that it took."""
+    cpu, began = time.process_time(), time.perf_counter()
+    return call(), time.process_time() - cpu, time.perf_counter() - began
 
 
 def of_steps(scratch: Path, count: int, short: Path) -> list[str]:
@@ -195,12 +217,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{name}", type=int, nargs="+", default=usual, metavar="N", help=f"of {name}")
     given = parser.parse_args(arguments)
     with folder_of(given.keep) as scratch:
-        heads = ["files", "walk and imports, s", "first batch, s", "times", "peak, MB", "a worker's own, MB"]
+        parts = ("listing", "split", "walk and imports", "first batch")
+        heads = ["files", *(f"{part}, {unit}" for part in parts for unit in ("CPU s", "s")), "times, CPU", "times"]
+        heads += ["peak, MB", "a worker's own, MB"]
         table([*heads, "order in a checkpoint, bytes"], given.files, lambda count: of_files(scratch, count))
         short = scratch / f"run{given.files[0]}"
-        heads = ["steps", "report, s", "a step, µs", "peak, MB", "page, kB", "TensorBoard reads it, s"]
+        heads = ["steps", "report, CPU s", "a step, µs", "peak, MB", "page, kB", "TensorBoard reads it, CPU s"]
         table(heads, given.steps, lambda count: of_steps(scratch, count, short))
-        heads = ["cells", "compare, s", "a cell, ms", "peak, MB", "page, kB"]
+        heads = ["cells", "compare, CPU s", "a cell, ms", "peak, MB", "page, kB"]
         table(heads, given.cells, lambda count: of_cells(scratch, count, short))
 
 
