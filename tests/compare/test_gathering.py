@@ -89,6 +89,12 @@ def test_of_single_runs_there_is_no_verdict_and_steps_make_the_interval(tmp_path
     assert "train more often (a sweep with sweep.repeats=3)" in record["notes"][0]
 
 
+def test_a_run_that_is_faster_than_its_ceiling_has_no_share_of_it(tmp_path: Path) -> None:
+    runs = [{"rate": 100, "ceilings": {"loader": ceiling}, "efficiency": 100 / ceiling} for ceiling in (125, 32.6)]
+    cells = by_name(compared(write_sweep(tmp_path, [("loader=pil", runs[:1]), ("loader=native", runs[1:])])))
+    assert [cells[f"loader={name}"]["efficiency"] for name in ("pil", "native")] == [pytest.approx(0.8), None]
+
+
 def test_runs_on_a_busy_machine_are_named(tmp_path: Path) -> None:
     busy, quiet = ({"machine": {"others": share}} for share in (0.42, 0.01))
     native = ("loader=native", [{"rate": 200} | quiet] * 2)

@@ -152,6 +152,7 @@ def test_another_logger_and_another_rank_show_no_verdict(tmp_path: Path) -> None
 def timed(**changes: Any) -> dict[str, Any]:
     return complete() | {
         "overall_images_per_second": 250.0,
+        "images_per_second": {"median": 255.0, "low": 250.0, "high": 260.0},
         "step_seconds": {"total": 0.1, "data_wait": 0.06, "forward": 0.02, "backward": 0.018, "optimizer": 0.002},
         "ceilings": {"loader": 400.0, "model": 1000.0, "joint": 300.0, "intervals": {"loader": [390, 405]}},
         **changes,
@@ -188,6 +189,8 @@ def test_rates_are_on_one_scale_and_one_not_measured_is_left_out() -> None:
     assert [text.get_text() for text in stored.texts] == ["500 (50% used)", "400 (62% used)", "250"]
     left = bars(drawn(ceilings={"loader": 400.0, "model": None}).axes[1])
     assert left.keys() == {PHASE_COLOURS["data_wait"], "#222222"}
+    wrong = drawn(ceilings={"loader": 400.0, "model": 81.0}).axes[1]  # which the run is three times as fast as
+    assert [text.get_text() for text in wrong.texts] == ["400", "81", "250"]
 
 
 def test_with_a_far_ceiling_the_scale_is_logarithmic_as_on_the_page() -> None:

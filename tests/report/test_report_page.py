@@ -44,7 +44,7 @@ def test_everything_is_shown() -> None:
         "61% of each step waits for data.",
         "loader=memory → 2.5x (2.3 to 2.6).",
         "Training 1,463 images/s waiting, validation and saving included; the median step alone ran at "
-        "3,180 (3,171 to 3,188) Of the ceiling 45%",
+        "3,180 (3,171 to 3,188) Share of the ceiling 45%",
         "40.5 ms of 94 steps",
         "data wait 24.6 ms 61%",
         "idle 24.3 ms 60%",
@@ -142,8 +142,8 @@ OLD = dict.fromkeys(complete().keys() - {"status", "overrides", "choices", "imag
     ("changes", "said", "unsaid"),
     [
         ({"ceilings": SHARED}, "together they can reach 3,100 images/s", ""),
-        ({"ceilings": SHARED, "efficiency": 1.0}, "Of the ceiling 100% 3,100 images/s: both on these cores", ""),
-        ({"ceilings": SLOW}, "Of the ceiling - not known: see Ceilings", "of the lowest ceiling"),
+        ({"ceilings": SHARED, "efficiency": 1.0}, "Share of the ceiling 100% 3,100 images/s: both on these cores", ""),
+        ({"ceilings": SLOW}, "Share of the ceiling - not known: see Ceilings", "of the lowest ceiling"),
         ({"ceilings": SLOW}, "Loader alone was measured too low", ""),
         ({"ceilings": SLOW}, "Noisy: training was faster than a ceiling", "Quiet"),
         ({"efficiency": 1.08}, "100% of the lowest ceiling", "too low"),

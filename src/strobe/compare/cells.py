@@ -11,6 +11,7 @@ from strobe.compare.runs import Trained
 from strobe.measure.statistics import FEWEST, interval
 from strobe.records import environment_difference
 from strobe.records.environment_difference import Origin
+from strobe.report.wording import share_of_ceiling
 
 CEILINGS = {"storage": ("storage", "rate"), "loader": ("loader",), "model": ("model",), "joint": ("joint",)}  # paths
 MEMORY = ("rss_peak_bytes", "device_peak_bytes")
@@ -72,7 +73,7 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
         "images_per_step": _mean([_images_per_step(run) for run in measured]),
         "between_seconds": _mean([_between(run) for run in measured]),
         "ceilings": {name: _mean(_told(measured, "ceilings", *path)) for name, path in CEILINGS.items()},
-        "efficiency": _mean(_told(measured, "efficiency")),
+        "efficiency": _mean([share_of_ceiling(run.record) for run in measured]),
         "memory": {name: max(_told(runs, "memory", name), default=None) for name in MEMORY},
         "gpu": next((gpu for run in on_gpu if (gpu := run.record.text("environment", "gpu"))), None),
         "accuracy": {name: _mean(told) for name in ACCURACY if (told := _told(measured, "metrics", name))} or None,

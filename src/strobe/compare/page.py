@@ -191,7 +191,7 @@ def table(compared: Comparison) -> kit.Section:
     )
     about += " Waiting: for data, as a share of a step. Memory: the peak."
     if any(cell.record.number("efficiency") is not None for cell in compared.cells):
-        about += " Efficiency: the rate as a share of the lowest ceiling."
+        about += " Share of the ceiling: of the lowest; none where a ceiling is wrong or too uncertain."
     if compared.against:
         about += f" Speed-up: how many times as fast as {compared.against}."
     parts: list[kit.Part] = [
@@ -260,7 +260,7 @@ def _measures(compared: Comparison) -> list[_Column]:
 
     return [
         _Column("Waiting", lambda cell: cell.share("data_wait")),
-        _Column("Efficiency", lambda cell: cell.told(percent, "efficiency")),
+        _Column("Share of the ceiling", lambda cell: cell.told(percent, "efficiency")),
         _Column("Memory", lambda cell: cell.told(size, "memory", "rss_peak_bytes")),
         _Column("GPU memory", lambda cell: cell.told(size, "memory", "device_peak_bytes")),
         _Column("Accuracy", accuracy, head=kit.Text("Accuracy", small=which)),

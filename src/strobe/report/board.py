@@ -239,7 +239,8 @@ def step_picture(summary: Mapping[str, Any]) -> "Figure | None":
         page.line(f"Mean step: {duration(total)}{pace}", 28)
         _draw_step(page, seconds, total)
     if rates:
-        _draw_rates(page, rates, measured, (summary.get("ceilings") or {}).get("intervals") or {})
+        known = wording.share_of_ceiling(record) is not None
+        _draw_rates(page, rates, measured, (summary.get("ceilings") or {}).get("intervals") or {}, shares=known)
     return page.figure
 
 
@@ -267,15 +268,20 @@ def _draw_step(
         page.key(outside)
 
 
-def _draw_rates(page: Sheet, rates: Mapping[str, float], measured: float | None, intervals: Mapping[str, Any]) -> None:
-    """A bar for each ceiling, with its interval, and one for the measured rate, all on one scale, as on the page."""
+def _draw_rates(
+    page: Sheet, rates: Mapping[str, float], measured: float | None, intervals: Mapping[str, Any], *, shares: bool
+) -> None:
+    """A bar for each ceiling, with its interval, and one for the measured rate, all on one scale, as on the page.
+
+    ``shares``: False where a ceiling is wrong or too uncertain, so that no share of one is told.
+    """
     bars = [(_CEILING_NAMES[name], value, _CEILING_COLOURS[name], intervals.get(name)) for name, value in rates.items()]
     if measured:
         bars.append(("this run", measured, INK, None))
     scale, used = axis_of_rates([value for _, value, *_ in bars]), measured or 0.0
     page.line(f"Images per second{', logarithmic scale' * scale.logarithmic}", 28)
-    shares = [f" ({percent(min(1.0, used / value))} used)" * bool(used) for value in rates.values()]
-    texts = [(bar[0], rate(bar[1]) + share) for bar, share in zip(bars, [*shares, ""], strict=False)]
+    told = [f" ({percent(min(1.0, used / value))} used)" * bool(used and shares) for value in rates.values()]
+    texts = [(bar[0], rate(bar[1]) + share) for bar, share in zip(bars, [*told, ""], strict=False)]
     axes = page.rows(46, scale.end, texts, right=190)
     if scale.logarithmic:
         axes.set_xscale("log")

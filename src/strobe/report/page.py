@@ -126,7 +126,7 @@ def _tiles(record: Record) -> list[kit.Tile]:
         share = share_of_ceiling(record)
         why = lowest_ceiling(record) if share is not None else "not known: see Ceilings"
         if ceiling_rates(record):
-            tiles.append(kit.Tile("Of the ceiling", "-" if share is None else percent(share), "", why))
+            tiles.append(kit.Tile("Share of the ceiling", "-" if share is None else percent(share), "", why))
     total = record.number("step_seconds", "total")
     if total is not None and total > 0:
         much, _, unit = duration(total).partition(" ")

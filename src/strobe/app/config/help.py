@@ -7,16 +7,14 @@ import re
 import shutil
 import textwrap
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 
-from strobe.app.config import schema, suites
 from strobe.app.config.checks import LIMITS
-from strobe.app.config.register import CONF, composing
+from strobe.app.config.register import CONF, composing, meanings
 from strobe.errors import ConfigError
 
 WIDE = 40  # characters of a key and its value
@@ -115,20 +113,6 @@ def schema_of(node: Any) -> Any:
     """The schema of this part of the configuration; None for a plain value or an untyped part."""
     kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
     return kind if dataclasses.is_dataclass(kind) else None
-
-
-@cache
-def meanings(kind: type) -> dict[str, str]:
-    """What the fields of a schema mean: the comment behind each, or above it if the line is full."""
-    found: dict[str, str] = {}
-    for each in reversed(kind.__mro__):
-        if each.__module__ in (schema.__name__, suites.__name__):
-            lines = [line.strip() for line in inspect.getsource(each).splitlines()]
-            for above, line in zip(["", *lines], lines, strict=False):
-                if field := re.match(r"(\w+): .*?(?:  # (.+))?$", line):
-                    told = field[2] or (above.removeprefix("# ") if above.startswith("# ") else "")
-                    found |= {field[1]: told} if told else {}
-    return found
 
 
 def _comment(file: Path) -> str:

@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from strobe.app.config.lightning import trainer_hints
-from strobe.app.config.register import CONF, composing, schemas
+from strobe.app.config.register import CONF, composing, meanings, schemas
 from strobe.errors import ConfigError, StrobeError
 from strobe.overrides import key_of
 
@@ -173,8 +173,6 @@ def _only(key: str, known: Sequence[str]) -> str:
 
 def _by_meaning(words: str, known: Sequence[str]) -> list[str]:
     """The one or two keys whose meaning has all of these words, which ``_`` joins; the shortest meaning first."""
-    from strobe.app.config.help import meanings  # which imports this module
-
     told: dict[str, str] = {}
     for kind in schemas():
         told |= meanings(kind)

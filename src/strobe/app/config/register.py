@@ -1,11 +1,13 @@
 """Registers the schemas and the resolvers with Hydra. Imports no torch."""
 
+import inspect
 import os
 import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +32,20 @@ def schemas() -> Iterator[type]:
     """All schemas; ``conf/`` names them by their class names."""
     known = (vars(schema) | vars(suites)).values()
     yield from (kind for kind in known if isinstance(kind, type) and is_dataclass(kind))
+
+
+@cache
+def meanings(kind: type) -> dict[str, str]:
+    """What the fields of a schema mean: the comment behind each, or above it if the line is full."""
+    found: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        if each.__module__ in (schema.__name__, suites.__name__):
+            lines = [line.strip() for line in inspect.getsource(each).splitlines()]
+            for above, line in zip(["", *lines], lines, strict=False):
+                if field := re.match(r"(\w+): .*?(?:  # (.+))?$", line):
+                    told = field[2] or (above.removeprefix("# ") if above.startswith("# ") else "")
+                    found |= {field[1]: told} if told else {}
+    return found
 
 
 class _Shared(dict[str, Any]):
