@@ -22,6 +22,7 @@ import psutil
 import pytest
 
 from strobe.errors import StrobeError
+from strobe.present.page import OFFLINE
 from strobe.records.files import write_summary
 from strobe.records.places import CHUNK, fault_of, locate, traces_in
 from strobe.view import perfetto, tensorboard
@@ -346,6 +347,7 @@ def test_the_newest_run_is_shown_with_its_commands(
     said = capsys.readouterr().out
     assert re.search("^test +loss 0.250 *$", said, re.MULTILINE)
     assert "\ncurves    strobe view 'outputs/runs/new one' --tensorboard\n" in said
+    assert said.endswith(f"\n          {OFFLINE}\n")
     os.utime("strobe-runs/attached/summary.json", (400, 400))
     assert locate(None) == Path("strobe-runs/attached")
 

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strobe.present.format import rate as whole
-from strobe.present.page import open_browser
+from strobe.present.page import OFFLINE, open_browser
 from strobe.process.launch import parser_of, start
 from strobe.records.places import ATTACHED, OUTPUTS, has_events, locate, newest_of, runs_in, traces_in
 from strobe.records.run import load_record, rate_of
 from strobe.view import perfetto, tensorboard
 from strobe.view.serving import LOOPBACK
 
-HELP = """Opens a run: its report or record, TensorBoard, or its traces in Perfetto. Makes one page of any traces that
-torch.profiler wrote, of one rank or of many. Works offline.
+HELP = f"""Opens a run: its report or record, TensorBoard, or its traces in Perfetto. Makes one page of any traces that
+torch.profiler wrote, of one rank or of many. TensorBoard:
+{OFFLINE}
 
 Ctrl-C ends a server, with exit code 0.
 
@@ -104,7 +105,7 @@ def _print(path: Path, *, browser: bool) -> None:
     if (report.is_file() or runs != [path]) and traces_in(path):  # else the run's record named this one
         print(f"traces    strobe view {name} --perfetto")
     if has_events(path):
-        print(f"curves    strobe view {name} --tensorboard")
+        print(f"curves    strobe view {name} --tensorboard\n          {OFFLINE}")
 
 
 def _print_run(run: Path, *, alone: bool) -> None:
