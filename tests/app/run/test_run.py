@@ -1,15 +1,18 @@
 """Whole runs: what they leave behind; what TensorBoard shows of one is tested beside a sweep's."""
 
 import csv
+import logging
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lightning import Trainer
+from torch.utils.data import DataLoader
 
-from strobe.app.run.train import explained
+from strobe.app.run.train import explained, quieten
 from strobe.callbacks import accelerators
 from strobe.callbacks.columns import PHASES
 from strobe.errors import StrobeError
@@ -151,3 +154,20 @@ def test_checkpoints_every_few_epochs_and_at_the_end(train: Train, monkeypatch: 
     assert saved == {8, 12}
     state = torch.load(ended.directory / "checkpoints" / "last.ckpt", weights_only=True)
     assert state["global_step"] == 12
+
+
+def test_a_warning_is_told_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python gives one again whenever the filters change, as libraries do between two DataLoaders."""
+    monkeypatch.setattr(logging.getLogger("py.warnings"), "filters", [])
+    logging.captureWarnings(capture=False)  # what another test may have left
+    try:
+        warnings.simplefilter("default")
+        quieten()
+        for number in range(3):
+            warnings.filterwarnings("ignore", f"no such warning {number}")
+            DataLoader(range(4), num_workers=999)
+        warnings.warn("another one", stacklevel=1)
+    finally:
+        logging.captureWarnings(capture=False)
+    told = [record.getMessage() for record in caplog.records if record.name == "py.warnings"]
+    assert ["999 worker processes" in text for text in told] == [True, False]
