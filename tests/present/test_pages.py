@@ -30,7 +30,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "report": lambda: report_page.render(Record(complete()), steps(500, range(50, 60)), SLOWEST, files=FILES),
     "report without steps": lambda: report_page.render(Record(complete())),
     "failed report": lambda: report_page.render(Record(complete() | FAILED)),
+    "report of a busy machine": lambda: report_page.render(Record(complete() | BUSY)),
     "search": lambda: searched(),  # noqa: PLW0108  # which is defined below
+    "comparison of 2": lambda: comparison_page.render(comparisons.comparison(2)),
     "comparison of 24": lambda: comparison_page.render(comparisons.comparison(24)),
     "comparison of 200": lambda: comparison_page.render(comparisons.comparison(200)),
     "suite with bars": lambda: suite_page.render(*suite_records.loading()),
@@ -44,10 +46,14 @@ FAILED = {
     "error": {"type": "DataError", "message": "tile.tif cannot be read; replace it, or remove it"},
     "verdict": "The run failed; until then: 61% of each step waits for data.",
 }
+BUSY = {"machine": {"others": 0.4, "stolen": 0.0, "delayed": 0.3, "busiest": [{"name": "stress", "cores": 1.5}]}}
 READ = {  # what a reader must see of a page, however wide it is
     "report": "61% of each step waits for data|loader=memory",
     "failed report": "DataError: tile.tif cannot be read; replace it|Until then: 61% of each step waits for data.",
     "search": "loader=native|python train.py data=eurosat loader=native",
+    "report of a busy machine": "Noisy: other processes (stress 1.5 cores) kept training from its cores",
+    "comparison of 2": "native is the fastest",
+    "comparison of 24": "three other settings may be as fast",
     "comparison of 200": "All cells",
     "suite with bars": "The native loader is 6.2 times as fast as skimage",
 }
