@@ -199,8 +199,8 @@ def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> li
             f"{few} cell{'s have' if few > 1 else ' has'} too few runs for a verdict; train more often (a sweep with "
             "sweep.repeats=3)"
         )
-    if names := [cell["name"] for cell in cells if cell["verdict"] == NOT_KNOWN]:
-        notes.append(f"{_listed(names)}: {NOT_KNOWN}: {DIFFERENT_DAYS}")
+    if apart := [cell["name"] for cell in cells if cell["verdict"] == NOT_KNOWN]:
+        notes.append(f"{_listed(apart)}: {NOT_KNOWN}: {DIFFERENT_DAYS}")
     if blank := [cell["name"] for cell in cells if cell["status"] == "completed" and not cell["images_per_second"]]:
         notes.append(f"{_listed(blank)}: {BLANK}; train longer, or with profiler=none")
     if cells and cells[0]["images_per_second"] and not cells[0]["best"]:

@@ -123,7 +123,8 @@ class Bench:
 
         It trains on a generated data set, or on that of the overrides ``data``.
         """
-        given = [*TINY, *(data or ["data.tiles_per_class=12", f"data.root={self.data}"]), *overrides]
+        generated = ["data=sample", "data.tiles_per_class=12", f"data.root={self.data}"]
+        given = [*TINY, *(data or generated), *overrides]
         folder.mkdir(parents=True, exist_ok=True)
         words = ["train.py", *given, f"hydra.run.dir={run or folder / 'run'}"]
         return Command(words, folder, before=before, **variables)
