@@ -235,7 +235,7 @@ class TraceProfiler(Recording):
             self.cycle = tracer.cycle
             self.steps += tracer.steps
             self._loading.switch(False)
-            if tracer.steps and tracer.operators is not None:
+            if tracer.last_cycle and tracer.operators is not None:  # none, where the end came while it was written
                 if self.tables is not None:
                     tracer.operators.write(self.tables)
                 for board in self._boards(trainer):
