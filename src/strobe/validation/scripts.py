@@ -6,8 +6,8 @@
 CASES is a JSON file, such as ``tests/tune/programs/cases.json``: a list of ``{file, half, remedy, grid}``. ``remedy``
 names the dimensions of which one must be in what is recommended, or the cause that must be told first where it lies
 beside steps (``validation``, ``epoch_checkpoint``, ``logging``), which these searches do not change. ``grid`` has the
-axes of an exhaustive search, each a list of changes (lists of KEY=VALUE). Every script is tuned first; then each cell of its grid
-trains in a fresh process, in random order, and the fastest take turns with what was recommended, as in
+axes of an exhaustive search, each a list of changes (lists of KEY=VALUE). Every script is tuned first; then each cell
+of its grid trains in a fresh process, in random order, and the fastest take turns with what was recommended, as in
 :mod:`strobe.validation.search`.
 """
 
