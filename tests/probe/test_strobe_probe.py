@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from strobe.attach.probing import UNLOGGED
-from strobe.probe.risks import risks
 from strobe.probe.script import alternative, probe_script
 from strobe.process.fork import Failure
 from support.entry_points import install
@@ -59,22 +58,6 @@ torch.save({}, "weights.pt")
 """
 BEST = "net.trainer.checkpoint_callback.best_model_path"
 VALIDATED = "net.trainer.callback_metrics['val_loss']"
-BEHIND = """
-class Net(L.LightningModule):
-    def on_fit_end(self): torch.save_hook.save(1)
-def main():
-    trainer = L.Trainer(max_epochs=1)
-    trainer.fit(Net())
-    torch.save(1, "weights.pt")
-scaler.fit(data)
-scaled.save("a")
-try:
-    other = Trainer()
-    other.fit(Net())
-    never.save("b")
-finally:
-    kept.save("c")
-"""
 HYDRAS = """
 import hydra
 
@@ -230,6 +213,38 @@ def test_what_cannot_be_measured_is_told_in_a_sentence(
     assert len(reason.splitlines()) == 1
 
 
+def test_early_stopping_and_the_progress_bar_are_off(tmp_path: Path) -> None:
+    """It would end after 2 epochs of 2 steps."""
+    fit = """
+from lightning.pytorch.callbacks import EarlyStopping, TQDMProgressBar
+trainer.callbacks += [EarlyStopping("none", patience=1, check_on_train_epoch_end=True), TQDMProgressBar()]
+Net.on_train_epoch_end = lambda net: net.log("none", 1.0)
+trainer.fit(Net(), torch.utils.data.DataLoader(torch.rand(6, 4), batch_size=3))
+"""
+    reason, record = probed(script(tmp_path, STEPS, fit, enable_progress_bar=False), tmp_path / "out", seconds=0.1)
+    assert reason is None
+    assert record["steps"]["measured"] > 4
+    assert "Epoch" not in (tmp_path / "out" / "output.txt").read_text()
+
+
+@pytest.mark.slow
+def test_a_later_run_has_the_same_random_numbers_and_weights(tmp_path: Path) -> None:
+    fit = "net = Net(); trainer.fit(net, batches); print(net.layer.weight.tolist(), torch.rand(3).tolist())"
+    path = script(tmp_path, f"import torch; torch.manual_seed(7)\n{STEPS.replace('sleep(0.01)', 'sleep(0)')}", fit)
+
+    def trained() -> str:
+        line = [sys.executable, path.name]
+        said = subprocess.run(line, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+        return said.splitlines()[-1]
+
+    before, files = trained(), hashes(tmp_path)
+    assert before.startswith("[[")
+    probe = [sys.executable, "-m", "strobe.probe", "--yes", "--seconds", "0.2", "--out", "out", path.name]
+    subprocess.run(probe, cwd=tmp_path, capture_output=True, check=True)
+    assert trained() == before
+    assert {name: held for name, held in hashes(tmp_path).items() if not name.startswith("out")} == files
+
+
 def test_validations_and_checkpoints_are_measured_alone(tmp_path: Path) -> None:
     """Training has neither while it is measured, and nothing is left of them; a validation has 5 of 40 batches."""
     text = STEPS.replace("enable_checkpointing=False, ", "callbacks=[pl.callbacks.ModelCheckpoint('saved')], ")
@@ -288,83 +303,3 @@ def test_an_error_in_a_replayed_step_leaves_the_loader_known(tmp_path: Path) -> 
     assert reason is None
     assert record["ceilings"]["reason"] == "model: RuntimeError: no such batch"
     assert record["ceilings"]["loader"] > 0
-
-
-def test_what_a_script_does_outside_its_process_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text("import wandb\nopen('w')\nopen('a.txt', 'w')\nimport sqlite3\npath.open('w')\ntorch.save(1, 'x')\n")
-    assert risks([str(path)]) == [
-        "train.py:1 imports wandb (network)",
-        "train.py:3 open",
-        "train.py:4 imports sqlite3 (a database)",
-        "train.py:5 path.open",
-        "train.py:6 torch.save",
-    ]
-    assert risks(["-m", "no.such.module"]) == []
-
-
-OUTSIDE = [  # a line of a script, and what is named of it; by the list of docs/proof.md
-    ("writer = SummaryWriter('runs')", "SummaryWriter"),
-    ("h5py.File('a.h5', 'w')", "h5py.File"),
-    ("h5py.File('a.h5', mode='r')", None),
-    ("np.memmap('a.bin', np.float32, mode='w+')", "np.memmap"),
-    ("np.memmap('a.bin', np.float32, 'r')", None),
-    ("lmdb.open('cache')", "lmdb.open"),
-    ("lmdb.open('cache', readonly=True, lock=False)", None),
-    ("MNIST('.', download=True)", "MNIST (download=True)"),
-    ("MNIST('.', download=False)", None),
-    ("torch.hub.load('a/b', 'net')", "torch.hub.load (network)"),
-    ("load_state_dict_from_url('https://a')", "load_state_dict_from_url (network)"),
-    ("AutoModel.from_pretrained('a/b')", "AutoModel.from_pretrained (network)"),
-    ("from datasets import load_dataset", "imports datasets (network)"),
-    ("L.Trainer().validate(net)", "L.Trainer().validate (it runs)"),
-    ("trainer = Trainer(); trainer.test(net)", "trainer.test (it runs)"),
-    ("metric.test(net)", None),
-    ("class Net:\n def on_validation_epoch_end(self): torch.save(1, 'x')", "torch.save"),
-    ("import kafka", "imports kafka (a queue)"),
-    ("from psycopg import connect", "imports psycopg (a database)"),
-    ("import wandb", "imports wandb (network)"),
-    ("WandbLogger().experiment.config", "WandbLogger().experiment (a logger that the script opens itself)"),
-    ("log = MLFlowLogger(); log.log_hyperparams({})", "log.log_hyperparams (a logger that the script opens itself)"),
-    ("trainer = Trainer(logger=WandbLogger())", None),
-    ("log = WandbLogger(); print(log.save_dir)", None),
-    ("CometLogger(api_key='a')", "CometLogger (network)"),
-    ("import subprocess", "imports subprocess (other processes)"),
-    ("import filelock", "imports filelock (locks)"),
-]
-
-
-@pytest.mark.parametrize(("line", "named"), OUTSIDE)
-def test_each_kind_of_what_is_done_outside_is_named_by_its_name(line: str, named: str | None, tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(line)
-    found = [each.partition(" ")[2] for each in risks([str(tmp_path / "train.py")])]
-    assert found == ([named] if named else [])
-
-
-def test_what_modules_beside_the_script_do_is_named_too(tmp_path: Path) -> None:
-    """A folder named as a library that loads from the network is the script's own."""
-    for name, text in {
-        "train.py": "import datasets.tiles\nfrom helpers import tell\nopen('a', 'w')",
-        "helpers.py": "import train, missing, requests",
-        "datasets/__init__.py": "from . import cache",
-        "datasets/tiles.py": "from .cache import keep\nfrom ..outside import nothing",
-        "datasets/cache.py": "def keep():\n    torch.save(1, 'kept.pt')",
-        "unused.py": "import requests",
-    }.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert risks([str(tmp_path / "train.py")]) == [
-        "train.py:3 open",
-        "helpers.py:1 imports requests (network)",
-        "datasets/cache.py:2 torch.save",
-    ]
-
-
-def test_what_stands_behind_fit_is_not_named_where_that_is_certain(tmp_path: Path) -> None:
-    path = tmp_path / "train.py"
-    path.write_text(BEHIND)
-    assert [line.partition(" ")[2] for line in risks([str(path)])] == [
-        "torch.save_hook.save",
-        "scaled.save",
-        "kept.save",
-    ]
