@@ -19,7 +19,9 @@ from strobe.app.model.named import NamedClassifier
 from strobe.app.model.timm import TimmClassifier
 from strobe.app.model.torchvision import TorchvisionClassifier
 from strobe.app.model.weights import first_convolution
+from strobe.app.tuning.trainee import Trainee
 from strobe.errors import ConfigError, DataError
+from strobe.measure.timing import Block
 from support.interruptions import before_each_step, raising
 from support.refusals import refusal
 from support.runs import ALL, CHECKPOINTS, Train
@@ -112,14 +114,35 @@ def test_a_dry_step_takes_images_as_the_network_does(name: str, kind: type[Named
     assert set(taken) == {torch.bfloat16}
 
 
+FAMOUS = [f"model=torchvision model.name={name}" for name in ("resnet50", "efficientnet_b0", "vit_b_16")]
+LEAST = ("data.batch_size=2", "data.val_batch_size=10")  # of models that take long on a CPU
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("given", ["model=torchvision model.name=mobilenet_v3_small", "model=timm model.name=test_vit"])
+@pytest.mark.parametrize(
+    "given",
+    [
+        "model=torchvision model.name=mobilenet_v3_small",
+        "model=timm model.name=test_vit",
+        *(" ".join((famous, *LEAST)) for famous in FAMOUS),
+    ],
+)
 def test_a_run_ends_with_a_verdict(given: str, train: Train) -> None:
     ended = train(*given.split(), "ceilings=true", "ceilings_seconds=0.3", "trainer.limit_train_batches=8", whole=True)
     assert ended.code == 0, ended.output
-    assert given.rpartition("=")[2] in ended.output
+    assert given.split()[1].rpartition("=")[2] in ended.output
     assert ended.summary["ceilings"]["model"] > 0
     assert ended.summary["verdict"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", FAMOUS)
+def test_a_search_tries_them(given: str, sample_root: Path, tmp_path: Path) -> None:
+    own = ("data=sample", f"data.root={sample_root}", "data.tiles_per_class=10", "trainer=cpu", "threads=1", *LEAST)
+    with Trainee([*own, *given.split(), "model.channels_last=true"], tmp_path, timeout=300) as trainee:
+        for trained in (trainee.start(), trainee.turn(0.1)):
+            assert isinstance(trained, Block), trained
+            assert trained.images >= 2
 
 
 def test_a_run_resumes_exactly_though_dropout_draws(
