@@ -15,7 +15,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from strobe.app.build.trainer import build_trainer
 from strobe.app.config import register as config
-from strobe.app.config.checks import LIMITS, _check_bounds, check
+from strobe.app.config.bounds import LIMITS, check_value
+from strobe.app.config.checks import check
 from support.choices import LOADER_KEYS_FOR_CHECKS
 from support.composing import configured
 from support.places import ROOT
@@ -121,7 +122,7 @@ def test_lightning_takes_every_trainer(name: str) -> None:
 def test_a_default_lies_within_its_bounds(name: str) -> None:
     knob = BOUNDED[name]
     assert knob.metadata.keys() <= LIMITS.keys() | {"choices"}
-    _check_bounds(name, knob.default, knob.metadata)
+    check_value(name, knob.default, knob.metadata)
 
 
 @pytest.mark.parametrize("name", choices("loader"))

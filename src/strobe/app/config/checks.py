@@ -3,13 +3,12 @@
 import copy
 import dataclasses
 import math
-import operator
 import os
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
+from strobe.app.config.bounds import check_bounds
 from strobe.app.config.lightning import check_lightning
 from strobe.app.config.mistakes import ADDED, MISTAKES, keys, mistake, suggestion
 from strobe.app.config.models import check_name, torchvision_models
@@ -38,12 +38,6 @@ STARTING = 5.0  # seconds, about, until a training takes its first step
 MOST_WORKERS = 64  # for each core: some wait for a slow disk
 IMAGENET_STRIDE = 32  # pixels: of an image this small the imagenet stem's network leaves a single place
 FOLDERS = ("loader.directory", "data.cache")  # of this machine, whatever the address of the data
-LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "min": (operator.ge, "at least"),
-    "above": (operator.gt, "greater than"),
-    "max": (operator.le, "at most"),
-    "below": (operator.lt, "less than"),
-}
 
 
 def check(cfg: DictConfig) -> None:
@@ -213,12 +207,6 @@ def without_hydra(cfg: DictConfig) -> DictConfig:
     return own
 
 
-def check_bounds(cfg: DictConfig) -> None:
-    """Raise a :class:`ConfigError` for the first value that is out of its bounds."""
-    for key, value, rules in _knobs(cfg):
-        _check_bounds(key, value, rules)
-
-
 def _check_added(cfg: DictConfig, task: Sequence[str]) -> None:
     """A key added with ``+`` must be used by something: Lightning, or a class of the user's own."""
     given, known = {key_of(override) for override in task}, set(schema_keys(cfg))
@@ -262,31 +250,6 @@ def check_root(cfg: DictConfig) -> None:
         else "give the folder that holds the class folders with data.root=FOLDER"
     )
     raise ConfigError(f"data.root={root} is not a folder; {where}, or train on generated tiles with data=sample")
-
-
-def _knobs(cfg: DictConfig) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    """Each key that has bounds: its full name, its value and its rules."""
-    nodes = {"": cfg} | {f"{name!s}.": node for name, node in cfg.items() if isinstance(node, DictConfig)}
-    for prefix, node in nodes.items():
-        schema = OmegaConf.get_type(node)
-        if dataclasses.is_dataclass(schema):
-            for knob in dataclasses.fields(schema):
-                if knob.metadata:
-                    yield f"{prefix}{knob.name}", node[knob.name], knob.metadata
-
-
-def _check_bounds(key: str, value: Any, rules: Mapping[str, Any]) -> None:
-    if value is None:
-        return
-    values = value if isinstance(value, ListConfig) else [value]
-    if not len(values):
-        raise ConfigError(f"{key}=[] is empty; give at least one value")
-    if "choices" in rules and not all(each in rules["choices"] for each in values):
-        raise ConfigError(f"{key}={value} is not a choice; choose one of {', '.join(rules['choices'])}")
-    given = {name: rules[name] for name in LIMITS if name in rules}
-    if not all(LIMITS[name][0](each, limit) for name, limit in given.items() for each in values):
-        wanted = " and ".join(f"{LIMITS[name][1]} {limit}" for name, limit in given.items())
-        raise ConfigError(f"{key}={value} is out of range; it must be {wanted}")
 
 
 def _check_pair(cfg: DictConfig) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 
-from strobe.app.config.checks import LIMITS
+from strobe.app.config.bounds import LIMITS
 from strobe.app.config.register import CONF, composing, meanings
 from strobe.errors import ConfigError
 

@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from strobe.app.config.checks import check_bounds
+from strobe.app.config.bounds import check_bounds
 from strobe.app.run.apart import Ended, train
 from strobe.app.sweep.campaign import Campaign, of_cells, opened
 from strobe.app.sweep.ending import conclude

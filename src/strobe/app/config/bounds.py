@@ -1,0 +1,49 @@
+"""The bounds and choices that the schema gives its keys (``knob``), and the one sentence for a value outside them."""
+
+import dataclasses
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from omegaconf import DictConfig, ListConfig, OmegaConf
+
+from strobe.errors import ConfigError
+
+LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "min": (operator.ge, "at least"),
+    "above": (operator.gt, "greater than"),
+    "max": (operator.le, "at most"),
+    "below": (operator.lt, "less than"),
+}
+
+
+def check_bounds(cfg: DictConfig) -> None:
+    """Raise a :class:`ConfigError` for the first value that is out of its bounds."""
+    for key, value, rules in _knobs(cfg):
+        check_value(key, value, rules)
+
+
+def check_value(key: str, value: Any, rules: Mapping[str, Any]) -> None:
+    """Raise a :class:`ConfigError` if a key's value breaks one of its rules."""
+    if value is None:
+        return
+    values = value if isinstance(value, ListConfig) else [value]
+    if not len(values):
+        raise ConfigError(f"{key}=[] is empty; give at least one value")
+    if "choices" in rules and not all(each in rules["choices"] for each in values):
+        raise ConfigError(f"{key}={value} is not a choice; choose one of {', '.join(rules['choices'])}")
+    given = {name: rules[name] for name in LIMITS if name in rules}
+    if not all(LIMITS[name][0](each, limit) for name, limit in given.items() for each in values):
+        wanted = " and ".join(f"{LIMITS[name][1]} {limit}" for name, limit in given.items())
+        raise ConfigError(f"{key}={value} is out of range; it must be {wanted}")
+
+
+def _knobs(cfg: DictConfig) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """Each key that has bounds: its full name, its value and its rules."""
+    nodes = {"": cfg} | {f"{name!s}.": node for name, node in cfg.items() if isinstance(node, DictConfig)}
+    for prefix, node in nodes.items():
+        schema = OmegaConf.get_type(node)
+        if dataclasses.is_dataclass(schema):
+            for knob in dataclasses.fields(schema):
+                if knob.metadata:
+                    yield f"{prefix}{knob.name}", node[knob.name], knob.metadata
