@@ -11,9 +11,9 @@ from strobe.compare.runs import Trained
 from strobe.measure.statistics import FEWEST, interval
 from strobe.records import environment_difference
 from strobe.records.environment_difference import Origin
-from strobe.report.wording import share_of_ceiling
+from strobe.report.wording import all_rates, share_of_ceiling
 
-CEILINGS = {"storage": ("storage", "rate"), "loader": ("loader",), "model": ("model",), "joint": ("joint",)}  # paths
+CEILINGS = ("storage", "loader", "model", "joint")
 MEMORY = ("rss_peak_bytes", "device_peak_bytes")
 ACCURACY = ("test/accuracy", "val/accuracy")
 _SUMMARY = ("batch_size", "num_workers", "accelerator", "devices", "world_size", "precision", "threads")
@@ -72,7 +72,7 @@ def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell
         "step_seconds": None if phases["total"] is None else phases,
         "images_per_step": _mean([_images_per_step(run) for run in measured]),
         "between_seconds": _mean([_between(run) for run in measured]),
-        "ceilings": {name: _mean(_told(measured, "ceilings", *path)) for name, path in CEILINGS.items()},
+        "ceilings": {name: _mean([all_rates(run.record).get(name) for run in measured]) for name in CEILINGS},
         "efficiency": _mean([share_of_ceiling(run.record) for run in measured]),
         "memory": {name: max(_told(runs, "memory", name), default=None) for name in MEMORY},
         "gpu": next((gpu for run in on_gpu if (gpu := run.record.text("environment", "gpu"))), None),

@@ -114,8 +114,11 @@ def verdict(compared: Comparison) -> str:
 
 
 def _gain(ratio: Value) -> str:
-    """A speed-up; of one whose interval is too wide to tell, the lower end."""
-    return times(ratio.median) if ratio.tells else f"at least {times(ratio.low or 0.0)}"
+    """A speed-up; of one whose interval is too wide to tell, its end towards 1."""
+    if ratio.tells:
+        return times(ratio.median)
+    slower = ratio.high is not None and ratio.high < 1
+    return f"at most {times(ratio.high or 0.0)}" if slower else f"at least {times(ratio.low or 0.0)}"
 
 
 def _badges(compared: Comparison) -> list[tuple[str, str]]:

@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from strobe.compare.cells import BATCH, LEARNING_RATE, Cell, Key
@@ -20,13 +21,13 @@ DIFFERENT_DAYS = (
 def ratio_of(ours: Sequence[Trained], theirs: Sequence[Trained], level: float = RATIO_LEVEL) -> Estimate | None:
     """How many times as fast one side is as the other, of independent runs; None if one of them has no rate.
 
-    A machine changes from day to day by more than its runs of one day show. So sides of different days are compared by
-    their days' means, and have no interval with fewer than ``FEWEST_DAYS`` a side.
+    A machine changes from day to day by more than its runs of one day show. So sides that were not run equally often on
+    the same days are compared by their days' means, and have no interval with fewer than ``FEWEST_DAYS`` a side.
     """
-    days = [_by_day(runs) for runs in (ours, theirs)]
+    days = _by_day(ours, theirs)
     if not all(days):
         return None
-    if days[0].keys() == days[1].keys():
+    if _alike(*days):
         return unpaired(*([rate for rates in side.values() for rate in rates] for side in days), level=level)
     ratio = unpaired(*([statistics.geometric_mean(rates) for rates in side.values()] for side in days), level=level)
     return ratio if ratio.n >= FEWEST_DAYS else replace(ratio, low=None, high=None)
@@ -34,15 +35,29 @@ def ratio_of(ours: Sequence[Trained], theirs: Sequence[Trained], level: float = 
 
 def too_few_days(ours: Sequence[Trained], theirs: Sequence[Trained]) -> bool:
     """Whether two sides cannot be compared as independent runs, because they are of different days."""
-    days = [_by_day(runs).keys() for runs in (ours, theirs)]
-    return days[0] != days[1] and min(map(len, days)) < FEWEST_DAYS
+    days = _by_day(ours, theirs)
+    return not _alike(*days) and min(map(len, days)) < FEWEST_DAYS
 
 
-def _by_day(runs: Sequence[Trained]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for run in runs:
-        if run.rate is not None:
-            found.setdefault(run.day, []).append(run.rate)
+def _alike(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> bool:
+    """Whether each day has the same share of both sides."""
+    if ours.keys() != theirs.keys():
+        return False
+    return len({len(theirs[day]) / len(rates) for day, rates in ours.items()}) <= 1
+
+
+def _by_day(*sides: Sequence[Trained]) -> list[dict[str, list[float]]]:
+    """The rates of each side by day; runs of one sweep, which may last beyond midnight, are of its first one."""
+    begun: dict[Any, str] = {}
+    for run in chain(*sides):
+        if run.order:
+            begun[run.origin] = min(begun.get(run.origin, run.day), run.day)
+    found: list[dict[str, list[float]]] = []
+    for runs in sides:
+        found.append({})
+        for run in runs:
+            if run.rate is not None:
+                found[-1].setdefault(begun[run.origin] if run.order else run.day, []).append(run.rate)
     return found
 
 

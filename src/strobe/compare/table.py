@@ -101,11 +101,13 @@ def _figures(compared: Comparison) -> list[Column]:
 
 
 def _times(cell: Cell) -> str:
-    """The speed-up; of one that is too wide to tell how many runs differ, or its lower end if that is above 1."""
+    """The speed-up; of one that is too wide to tell its end towards 1, or how many runs differ if that is beyond 1."""
     ratio = cell.speedup
     if ratio is None or ratio.tells or ratio.low is None:
         return estimate(cell.record.summary["speedup"])
     differ = f"{UNKNOWN}: {counted(_measured(cell), 'run')} differ too much"
+    if ratio.high is not None and ratio.high < 1:
+        return f"at most {figure(ratio.high)}"
     return f"at least {figure(ratio.low)}" if ratio.low > 1 else differ
 
 

@@ -10,6 +10,7 @@ from strobe.diagnose.symptoms import steady_waiting
 from strobe.records.run import Record
 
 CAUSES = ("storage_latency", "storage_bandwidth", "too_few_requests", "cold_cache")
+MOST_REQUESTS = 1024
 MORE_REQUESTS = 4
 GAINS = 1.3  # times as many images/s: so much faster with more requests, and they are too few
 QUEUED = 3.0  # times as long as one object alone takes: they wait for each other, on the way
@@ -54,6 +55,6 @@ def remedies(record: Record, step: Step) -> list[tuple[str, ...]]:
 
 
 def more_requests(record: Record) -> tuple[str, ...]:
-    """The override that asks for ``MORE_REQUESTS`` times as many objects at once."""
-    requests = record.whole("data.requests")
-    return (f"data.requests={min(1024, MORE_REQUESTS * requests)}",) if requests else ()
+    """The override that asks for ``MORE_REQUESTS`` times as many objects at once; none where it asks for the most."""
+    requests = record.whole("data.requests") or MOST_REQUESTS
+    return (f"data.requests={min(MOST_REQUESTS, MORE_REQUESTS * requests)}",) if requests < MOST_REQUESTS else ()

@@ -79,8 +79,13 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
         advice += f" {BY_WORKER}" * (
             finding.cause == "loader" and not step.workers and record.setting("engine.iterable") is True
         )
+    others = tuple(
+        replace(one, advice=in_words(f"{one.advice} Write {' and '.join(calls(one.overrides))}.", record), overrides=())
+        for one in finding.remedies
+    )
     return replace(
         finding,
+        remedies=others,
         title=in_words(finding.title, record),
         evidence=in_words(finding.evidence, record),
         advice=in_words(advice, record),

@@ -6,7 +6,6 @@ The host of a GPU runs ahead of it: what the host does costs training no more th
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from textwrap import shorten
 
 from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS, LOADING, PHASES, RECOMPUTING
 from strobe.diagnose.predict import idle_of_device
@@ -55,8 +54,9 @@ def in_libraries(record: Record) -> dict[str, tuple[str, float]]:
 
 def at_line(file: str, line: int, code: object) -> str:
     """Such as ``at train.py:57 (`x = f(x)`)``; without the text where that is not known."""
-    text = f" (`{shorten(code, LONGEST, placeholder='...')}`)" if isinstance(code, str) and code else ""
-    return f"at {Path(file).name}:{line}{text}"
+    text = " ".join(code.split()) if isinstance(code, str) else ""
+    shown = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return f"at {Path(file).name}:{line}" + (f" (`{shown}`)" if shown else "")
 
 
 def recomputed(record: Record) -> float:

@@ -96,9 +96,9 @@ def with_uncertain(nothing: Finding, found: Sequence[Finding]) -> Finding:
     if not doubtful or nothing.title not in (FINE, NO_CAUSE):
         return nothing
     named = ", ".join(f"{' '.join(one.overrides)} ({_span(one)})" for one in doubtful[:MOST_UNCERTAIN])
-    sure = any(one.predicted_speedup.low > 1 for one in doubtful)
-    title = NO_CERTAIN if nothing.title == FINE and not sure else NO_CAUSE
-    return replace(nothing, title=title, evidence=f"{nothing.evidence} Worth a try: {named}; strobe tune tells.")
+    title = NO_CERTAIN if nothing.title == FINE else NO_CAUSE
+    evidence = f"{nothing.evidence} Worth a try: {named}."
+    return replace(nothing, title=title, evidence=evidence, advice="strobe tune tells what is faster.")
 
 
 def _span(finding: Finding) -> str:

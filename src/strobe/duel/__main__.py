@@ -153,7 +153,7 @@ def _turns(sides: Sequence[Side], options: argparse.Namespace, limit: float | No
     if first.in_steps:
         which = " and ".join(side.name for side in sides if not side.training.sized)
         display.say(f"The batches of {which} do not show how many samples they hold, so steps/s are compared.")
-    display.say(f"Taking turns for about {clock(turning)}, longer where steps are long or turns differ widely")
+    display.say(f"Taking turns for up to about {clock(turning)}, longer where steps are long or turns differ widely")
     tell = functools.partial(display.begins, "Taking turns")
 
     def decided(ratio: Estimate) -> bool:

@@ -91,7 +91,7 @@ class Turns:
             ahead: steps until it is warm.
             multiple: a turn has a multiple of so many steps.
             epoch: its steps, if workers start anew in each.
-            validated: steps between validations, of which each turn has its share.
+            validated: steps between validations, of which each turn has its share; infinite if no steps are counted.
         """
         timing = strobes("measure.timing")
         began = time.perf_counter()
@@ -103,9 +103,10 @@ class Turns:
         if epoch and _starts_slowly(started - began - usual, epoch * usual):
             multiple = epoch
         if validated:
-            if validated * usual > EPOCH:
-                self.fail(f"its validations lie more than {EPOCH:.0f} s apart: leave validation out of --over")
-            multiple = int(validated) * math.ceil(multiple / validated)
+            if math.isinf(validated):
+                self.fail("its validations are not counted in steps: leave validation out of --over")
+            if (multiple := math.lcm(multiple, int(validated))) * usual > EPOCH:
+                self.fail(f"a turn with its validations takes more than {EPOCH:.0f} s: leave validation out of --over")
         also = {"sources": _sources()}
         while True:
             images = None if self._size is None else window.images

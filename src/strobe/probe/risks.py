@@ -9,6 +9,7 @@ from pathlib import Path
 from strobe.errors import ConfigError, StrobeError
 
 MOST = 8  # that are named
+MOST_FILES = 200  # that are read
 OUTSIDE = {  # modules whose import tells
     "network": (
         *("requests", "httpx", "aiohttp", "urllib", "socket", "boto3", "paramiko", "huggingface_hub"),
@@ -75,15 +76,19 @@ def risks(command: Sequence[str]) -> list[str]:
     """
     script = file_of(command)
     root, waiting, found = Path() if command[0] == "-m" else script.parent, [script], list[str]()
+    known = {script}
     for path in waiting:  # which grows
         try:
             tree = ast.parse(path.read_bytes())
-        except (OSError, ValueError, SyntaxError):
+            beside = _imported(tree, path, root)
+            seen = sorted(_seen(tree, {one for one, _ in beside}))
+        except (OSError, ValueError, SyntaxError, RecursionError):  # the last: of generated code
             continue
-        beside = _imported(tree, path, root)
         name = path.relative_to(root) if path.is_relative_to(root) else path.name
-        found += [f"{name}:{line} {what}" for line, what in sorted(_seen(tree, {one for one, _ in beside}))]
-        waiting += dict.fromkeys(file for _, file in beside if file not in waiting)
+        found += [f"{name}:{line} {what}" for line, what in seen]
+        new = [file for file in dict.fromkeys(file for _, file in beside) if file not in known]
+        waiting += new[: max(0, MOST_FILES - len(waiting))]
+        known.update(new)
     return found[:MOST] + ([f"and {len(found) - MOST} more"] if len(found) > MOST else [])
 
 
@@ -173,8 +178,9 @@ def _is(value: ast.expr, makes: Callable[[ast.expr], bool], names: Set[str]) -> 
 
 def _given(tree: ast.AST, makes: Callable[[ast.expr], bool]) -> Set[str]:
     """Names that are given what ``makes`` one, and nothing else."""
-    made = [node for node in ast.walk(tree) if isinstance(node, ast.Assign)]
-    kept = {id(target) for one in made for target in one.targets if makes(one.value)}
+    made = [(node.targets, node.value) for node in ast.walk(tree) if isinstance(node, ast.Assign)]
+    made += [([node.target], node.value) for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and node.value]
+    kept = {id(target) for targets, value in made for target in targets if makes(value)}
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and id(node) in kept}
     bound = (node for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     given = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
@@ -195,6 +201,10 @@ def _is_true(value: ast.expr | None) -> bool:
 
 
 def _writes(call: ast.Call) -> bool:
-    given = call.args[isinstance(call.func, ast.Name) :]  # without the path of the function, which the method has not
-    modes = [one.value for one in (*given, *(named.value for named in call.keywords)) if isinstance(one, ast.Constant)]
-    return any(isinstance(mode, str) and len(mode) <= 3 and bool(set(mode) & set("wax+")) for mode in modes)
+    method = isinstance(call.func, ast.Attribute) and call.func.attr == "open"  # of a path, or of a module
+    given = (*call.args[not method :], *(named.value for named in call.keywords))
+    modes = [one.value for one in given if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+    modes = [mode for mode in modes if 0 < len(mode) <= 3 and set(mode) <= set("rwaxbtc+")]
+    if ast.unparse(call.func).rpartition(".")[2] == "memmap" and not modes:  # it opens to read and to write
+        return True
+    return any(set(mode) & set("wax+") for mode in modes)

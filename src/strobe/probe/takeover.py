@@ -141,7 +141,10 @@ def steps_between_validations(trainer: Any) -> float | None:
     every, epochs, batches = trainer.val_check_batch, trainer.check_val_every_n_epoch, trainer.num_training_batches
     if every is None or getattr(trainer, "_val_check_time_interval", None) is not None:
         return float("inf")
-    return float(every if epochs is None or (epochs == 1 and 2 * every <= batches) else epochs * batches)
+    if epochs is None:  # across epochs
+        return float(every)
+    whole = epochs == 1 and every < batches and batches % every == 0  # else each epoch begins to count anew
+    return float(every if whole else epochs * batches)
 
 
 def is_lightnings(callback: Any, names: tuple[str, ...]) -> bool:
@@ -160,8 +163,11 @@ def due(error: BaseException) -> str:
 def _silent(trainer: Any, logger: Any, scratch: str) -> Any:
     """A logger that takes any call, as in Lightning's own fast_dev_run, and ``stands_for`` this one by its class."""
     if is_left_on(LOGGING) and type(logger).__name__ in LOCAL and "://" not in str(logger.save_dir):
+        if str(logger._root_dir) == scratch:  # it was moved before
+            return logger
         moved = copy.copy(logger)
         moved._root_dir = moved._save_dir = scratch
+        moved._experiment = None  # which may be open, and write where the script's logger does
         return moved
     dummy = import_module(f"{_package(trainer)}.loggers.logger").DummyLogger
     own: dict[str, Any] = dict.fromkeys(("save_dir", "log_dir", "root_dir"), scratch)

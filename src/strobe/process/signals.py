@@ -28,6 +28,7 @@ _TOLD: dict[int, str] = {
 }
 _early: list[int] = []  # that :func:`listen` heard
 _answers: list[Callable[[int, FrameType | None], object]] = []  # of the latest training, to SLURM's SIGUSR1
+_unanswered: list[int] = []
 _wakes: set[int] = set()  # the files of this process to which signals are written
 _starter = os.getppid()
 
@@ -62,13 +63,25 @@ def heard() -> int | None:
 
 
 def answer_slurm(answer: Callable[[int, FrameType | None], object]) -> None:
-    """Let ``answer(number, frame)`` be called for SLURM's SIGUSR1 from here on, where :func:`listen` hears it."""
+    """Let ``answer(number, frame)`` be called for SLURM's SIGUSR1, until :func:`forget_slurm`.
+
+    Also for one that :func:`listen` has heard before.
+    """
     _answers[:] = [answer]
+    while _unanswered:
+        answer(_unanswered.pop(), None)
+
+
+def forget_slurm() -> None:
+    """Keep SLURM's SIGUSR1 for the next training."""
+    _answers.clear()
 
 
 def _answer(number: int, frame: FrameType | None) -> None:
     for answer in _answers:
         answer(number, frame)
+    if not _answers:
+        _unanswered[:] = [number]
 
 
 def over() -> None:

@@ -22,6 +22,7 @@ _MOST_FINDINGS = 3
 _NOTABLE = 0.01  # share of the step from which a callback is named
 _MOST_CALLBACKS = 3
 _VARIED = 2.0  # times the lower end of the interval of the median step; wider ones leave much open
+_DRIFTED = 0.05  # apart: a smaller difference is every machine's
 _BEYOND = 1.1  # times the lowest ceiling: the rest is noise
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
 _FIGURES = re.compile(r" \((?!\d[\d.]* to )[^()]*\d[^()]*\)")  # but an interval
@@ -209,9 +210,9 @@ def ceilings(record: Record) -> str:
 
 
 def drift(record: Record) -> str:
-    """How far apart a ceiling was when it was measured again; empty where none was."""
-    found = record.number("ceilings", "drift")
-    return "" if found is None else f"measured again, the same ceiling was {percent(abs(found))} apart"
+    """How far apart a ceiling was when it was measured again; empty where none was, or hardly."""
+    apart = math.expm1(abs(record.number("ceilings", "drift") or 0.0))
+    return f"measured again, the same ceiling was {percent(apart)} apart" if apart >= _DRIFTED else ""
 
 
 def ranks(record: Record) -> str:
@@ -273,6 +274,6 @@ def remedies(found: Mapping[str, Any]) -> list[str]:
     """Other remedies for a finding's cause, one sentence each."""
     said = []
     for remedy in found.get("remedies") or []:
-        promised = gain(remedy)
-        said.append(f"Or {' '.join(remedy['overrides'])}{promised and f' -> {promised}'}: {remedy['advice']}")
+        told = [f"Or {' '.join(remedy['overrides'])}" if remedy["overrides"] else "Or", gain(remedy)]
+        said.append(f"{' -> '.join(filter(None, told))}: {remedy['advice']}")
     return said

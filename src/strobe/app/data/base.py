@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from lightning import LightningDataModule
 from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from strobe.app.data.augment import parts_of
 from strobe.app.engines.base import BatchLoader, Engine
@@ -182,7 +182,8 @@ class ImageData(LightningDataModule, ABC):
         order = EpochSampler(len(dataset), shuffle=False, seed=0)
         batches, seen = ShardedBatches(order, self.batch_size, world=trainer.world_size), state["seen"]
         used = batches.used(seen)
-        if self.size and self.size <= SMALL:
+        layers = trainer.lightning_module.modules()  # some need two images to normalise one of few values
+        if (self.size and self.size <= SMALL) or any(isinstance(layer, nn.BatchNorm1d) for layer in layers):
             seen = min(seen, max(0, len(order) - batches.least))
         self._resumed = state["epoch"], used, seen
         return used

@@ -47,6 +47,8 @@ def _pixels(
     if not _states(head, source.shape):
         with tifffile.TiffFile(tile) as opened:
             planar = check_header(path, opened, source)
+    if isinstance(tile, BytesIO):
+        tile.seek(0)
     pixels = read(tile)
     source.require(path, source.shape, pixels.dtype)
     return select_bands(pixels, source, planar=planar)

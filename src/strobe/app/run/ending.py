@@ -1,6 +1,7 @@
 """Ends a run between two batches once somebody asked for it, and the ranks that it started."""
 
 import math
+import signal
 import subprocess
 from contextlib import suppress
 from typing import Any
@@ -9,7 +10,7 @@ import torch.distributed as dist
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
 from strobe.attach import ending
-from strobe.process.signals import AskedToEnd, Requests, answer_slurm
+from strobe.process.signals import AskedToEnd, Requests, answer_slurm, forget_slurm
 
 PATIENCE = 2.0  # seconds for a step of a lone process to end
 
@@ -35,12 +36,14 @@ class Ending(ending.Ending):
         trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
         super().setup(trainer, pl_module, stage)
         environment = trainer._accelerator_connector.cluster_environment
-        if isinstance(environment, SLURMEnvironment) and environment.auto_requeue:
+        slurm = isinstance(environment, SLURMEnvironment) and environment.auto_requeue
+        if slurm and environment.requeue_signal in (None, signal.SIGUSR1):
             answer_slurm(self._hear_slurm)
         self._requests.patience = PATIENCE if self._end is None else math.inf
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Requests wait no more."""
+        forget_slurm()
         self._requests.patience = 0.0
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:

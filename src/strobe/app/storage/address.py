@@ -38,8 +38,10 @@ def check_address(key: str, address: str) -> None:
 
 def check_open(key: str, address: str) -> None:
     """Raise a :class:`ConfigError` for an address that holds a password, without repeating it."""
-    rest = address.partition("://")[2]
-    if "@" in rest or "?" in rest:
+    scheme, _, rest = address.partition("://")
+    login, at, _ = rest.partition("/")[0].rpartition("@")
+    container = scheme in ("abfs", "abfss") and ":" not in login  # abfss://CONTAINER@ACCOUNT.dfs.core.windows.net
+    if (at and not container) or "?" in rest:
         raise ConfigError(
             f"{key} holds a password or a signature, which would end in records; give the bare address, and the "
             "credentials in the environment, as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"

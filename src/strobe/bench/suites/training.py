@@ -69,7 +69,7 @@ def declare(cfg: DictConfig) -> Suite:
         about="One network, resnet18 unless the configuration says otherwise, is trained by the application, without "
         "augmentation or validation, on the same images in the same order: in small batches that the training process "
         "loads image by image and scales with NumPy; then with worker processes; then in large batches; then with the "
-        "best overrides known, and with these on one batch that lies there already. A trial times {seconds:g} s of "
+        f"best overrides known, and with these on one batch that lies there already. A trial times {seconds:g} s of "
         "one training after its first steps, three steps at "
         "least, and whole epochs where they fit; its seconds are those of an epoch. Afterwards a first trial to each "
         "row is profiled (wait 1, warm up 1, record 3 steps, twice) for TensorBoard; profiled steps are not timed.",

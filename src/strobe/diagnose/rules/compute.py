@@ -265,9 +265,10 @@ def _setting(
     evidence = (
         f"The model alone reaches {pace(best.rate.median)} with {best.overrides[0]}, {pace(step.model.median)} now."
     )
-    return Finding(
-        cause, title, evidence, advice(best.changes[key]), best.overrides, with_model(step, best.rate, ratio=best.ratio)
-    )
+    predicted = with_model(step, best.rate, ratio=best.ratio)
+    # A GPU's host runs ahead, and waits in any phase: there computing's part of the phases is no bound.
+    lost = None if step.cores else 1 - 1 / max(1.0, predicted.median)
+    return Finding(cause, title, evidence, advice(best.changes[key]), best.overrides, predicted, lost=lost)
 
 
 def _threads(count: str) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from strobe.diagnose.attribution import COMPUTING, IN_WORDS, garbage_seconds, seconds_of
+from strobe.diagnose.attribution import COMPUTING, IN_WORDS, garbage_seconds
 from strobe.diagnose.foreign import is_foreign
 from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_model, without
@@ -126,7 +126,7 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
         advice,
         overrides,
         predicted,
-        lost=max(starving, seconds_of("small_batch", record, step)) / (step.total * step.images),
+        lost=starving / (step.total * step.images),
     )
 
 
