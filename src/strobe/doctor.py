@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from strobe.app.config.lightning import has_gpu
 from strobe.app.native import system
-from strobe.measure.environment import free_memory, installed, kernel_memory, usable_cores
+from strobe.measure.environment import free_memory, has_gpu, installed, kernel_memory, usable_cores
 from strobe.present.format import size
 from strobe.process.launch import parser_of, start
 from strobe.records.places import ATTACHED, OUTPUTS

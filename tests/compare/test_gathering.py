@@ -201,6 +201,16 @@ def test_runs_of_different_days_are_judged_by_their_days(tmp_path: Path, capsys:
     page = Page(render(record))
     assert said in page.text
     assert "more often" not in page.text
+    # Of the same days, but not equally often on each.
+    uneven = (1, [100] * 5), (2, [80])
+    assert judged(of_days("fast", *uneven), of_days("slow", (1, [100]), (2, [80] * 5))) == ("not known", 4)
+    assert judged(of_days("as fast", *uneven), of_days("as often", *uneven))[0] == "no difference"
+
+    def of_a_night(name: str, rate: float) -> Path:
+        times = [f"2026-11-{day}+0000" for day in ("08T23:40:00", "08T23:50:00", "09T00:05:00")]
+        return write_sweep(tmp_path / name, [("loader=pil", [{"rate": rate, "date": time} for time in times])])
+
+    assert judged(of_a_night("late", 100), of_days("evening", (8, [100, 101, 99])))[0] == "no difference"
     # Three days a side tell what lies beyond the difference between days, however many runs a day has.
     three = of_days("three", (4, [100, 101]), (5, [110, 109]), (6, [90, 91]))
     assert judged(three, last_week) == ("not known", 4)

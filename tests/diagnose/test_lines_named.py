@@ -154,6 +154,7 @@ def test_a_line_s_text_is_told_up_to_a_length() -> None:
     assert told[1].startswith("90% of the wait is spent in ask, at train.py:7 (`found = value + value")
     assert told[1].endswith("...`).")
     assert len(told[1]) < len(told[0]) + 60
+    assert "(`loss=compute(aaaaaaa" in with_code(f"loss=compute({'a' * 90})")
 
 
 def with_code(text: str) -> str:

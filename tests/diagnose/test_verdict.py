@@ -121,6 +121,14 @@ def test_a_faster_layout_is_a_cause_of_what_it_saves_in_computing_not_of_all_tha
     assert second.lost == pytest.approx(0.065 / 0.28, rel=0.05)
 
 
+def test_on_a_gpu_a_faster_precision_is_not_bounded_by_where_the_host_waits() -> None:
+    record = example("precision")
+    record.summary["step_seconds"] |= {"forward": 0.004, "backward": 0.006, "transfer": 0.035, "optimizer": 0.02}
+    first = diagnose(record)[0]
+    assert first.cause == "precision"
+    assert first.lost == pytest.approx(1 - 1 / first.predicted_speedup.median, rel=0.01)
+
+
 def test_other_measured_remedies_hang_below_their_cause_each_with_its_own_prediction() -> None:
     first = diagnose(recorded("slow-disk")[0])[0]
     assert first.overrides == ("loader=native",)
@@ -294,7 +302,7 @@ def test_what_may_help_and_is_too_uncertain_is_named(drift: float, told: str) ->
     (finding,) = diagnose(example("memory_layout", summary__ceilings__drift=drift))
     assert finding.cause == "nothing"
     assert f"Worth a try: model.channels_last=true {told}" in finding.evidence
-    assert finding.evidence.endswith("; strobe tune tells.")
+    assert finding.advice == "strobe tune tells what is faster."
 
 
 def test_a_larger_batch_that_is_surely_faster_without_a_fixed_cost_is_worth_a_try_and_no_cause() -> None:
@@ -302,8 +310,9 @@ def test_a_larger_batch_that_is_surely_faster_without_a_fixed_cost_is_worth_a_tr
     record.summary["ceilings"]["alternatives"][0]["ratio"] = [1.046, 1.045, 1.047]
     record.summary["step_seconds"]["optimizer"] = 0.095 * record.summary["step_seconds"]["total"]
     (finding,) = diagnose(record)
-    assert finding.title == "No cause found"
+    assert finding.title == "No certain gain"
     assert "Worth a try: data.batch_size=64 (1" in finding.evidence
+    assert finding.advice == "strobe tune tells what is faster."
 
 
 def test_ceilings_that_were_measured_beside_other_processes_promise_nothing() -> None:

@@ -64,6 +64,10 @@ OUTSIDE = [  # a line of a script, and what is named of it; by the list of docs/
     ("h5py.File('a.h5', mode='r')", None),
     ("np.memmap('a.bin', np.float32, mode='w+')", "np.memmap"),
     ("np.memmap('a.bin', np.float32, 'r')", None),
+    ("np.memmap('a.bin', np.float32)", "np.memmap"),
+    ("h5py.File('x', 'r')", None),
+    ("trainer: Trainer = Trainer(); trainer.fit(net); torch.save(1, 'a')", None),
+    (f"total = {' + '.join(['1'] * 3000)}", None),  # as generated code has it
     ("lmdb.open('cache')", "lmdb.open"),
     ("lmdb.open('cache', readonly=True, lock=False)", None),
     ("MNIST('.', download=True)", "MNIST (download=True)"),

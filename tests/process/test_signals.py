@@ -165,11 +165,11 @@ def test_a_request_in_a_callback_that_forgets_errors_is_heard() -> None:
 def test_slurms_signal_ends_no_command_and_reaches_a_training(job: bool) -> None:
     script = (
         "import os, signal\nfrom strobe.process.signals import answer_slurm, listen\nlisten()\n"
-        "os.kill(os.getpid(), signal.SIGUSR1)\nanswer_slurm(lambda number, _: print('answered', number))\n"
+        "os.kill(os.getpid(), signal.SIGUSR1)\nanswer_slurm(lambda number, _: print('heard', number))\n"
         "os.kill(os.getpid(), signal.SIGUSR1)"
     )
     variables = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
     variables |= {"SLURM_JOB_ID": "7"} if job else {}
     command = [sys.executable, "-c", script]
     ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stdout) == ((0, "answered 10\n") if job else (-signal.SIGUSR1, ""))
+    assert (ended.returncode, ended.stdout) == ((0, "heard 10\nheard 10\n") if job else (-signal.SIGUSR1, ""))

@@ -36,8 +36,15 @@ class Trained:
     @property
     def day(self) -> str:
         """On which it trained, such as ``2026-11-27``; of a record without a date the day of its file."""
+        return self.ended.date().isoformat()
+
+    @property
+    def ended(self) -> datetime:
+        """When its record was written; of a record without a date when its file was."""
         date = self.record.text("date")
-        return (date or datetime.fromtimestamp((self.folder / "summary.json").stat().st_mtime).isoformat())[:10]
+        file = self.folder / "summary.json"
+        found = datetime.fromisoformat(date) if date else datetime.fromtimestamp(file.stat().st_mtime)
+        return found.replace(tzinfo=None)
 
 
 def tidy(path: Path) -> Path:

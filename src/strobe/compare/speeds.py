@@ -3,6 +3,7 @@
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
@@ -12,6 +13,7 @@ from strobe.measure.statistics import FEWEST, LEVEL, RATIO_LEVEL, Blocks, Estima
 
 NEAR = 0.05  # of the best: the smallest batch that is as fast is the knee
 ALONE = "all else alike"
+NIGHT = timedelta(hours=12)  # between the runs of a sweep that goes on beyond midnight, at most
 FEWEST_DAYS = 3  # a side, if the sides are of different days
 DIFFERENT_DAYS = (
     f"runs of different days; it takes {FEWEST_DAYS} days a side to judge, or strobe duel, which lets both train now"
@@ -47,17 +49,18 @@ def _alike(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[fl
 
 
 def _by_day(*sides: Sequence[Trained]) -> list[dict[str, list[float]]]:
-    """The rates of each side by day; runs of one sweep, which may last beyond midnight, are of its first one."""
-    begun: dict[Any, str] = {}
-    for run in chain(*sides):
-        if run.order:
-            begun[run.origin] = min(begun.get(run.origin, run.day), run.day)
+    """The rates of each side by day; a sweep that lasts beyond midnight is of the day on which it began."""
+    known = [[run for run in runs if run.rate is not None] for runs in sides]
+    begun: dict[Any, datetime] = {}
+    for run in chain(*known):
+        begun[run.origin] = min(begun.get(run.origin, run.ended), run.ended)
     found: list[dict[str, list[float]]] = []
-    for runs in sides:
+    for runs in known:
         found.append({})
         for run in runs:
-            if run.rate is not None:
-                found[-1].setdefault(begun[run.origin] if run.order else run.day, []).append(run.rate)
+            first = begun[run.origin]
+            day = first if run.order and run.ended - first < NIGHT else run.ended
+            found[-1].setdefault(day.date().isoformat(), []).append(run.rate or 0.0)
     return found
 
 

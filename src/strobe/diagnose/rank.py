@@ -17,7 +17,7 @@ from strobe.diagnose.cores import taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.lines import with_line
-from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of
+from strobe.diagnose.predict import NOTABLE, WORTH, Step, saved_by, step_of
 from strobe.diagnose.promise import ENDANGERS, bound, gain, is_measured, uncertain, with_uncertain
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
@@ -154,6 +154,10 @@ def diagnose(record: Record) -> list[Finding]:
         # What does not run waits for no core either: it goes with its share of that waiting.
         share = part.share if apart else min(MOST_LOST, part.share / own)
         shares[part.cause, part.subject] += share * (of_an_epoch(record, gap) if gap else 1.0)
+    if record.text("accelerator") != "cpu":  # its host waits in any phase: they do not bound what computing saves
+        shares |= {
+            (cause, ""): saved_by(record, step, key) / (step.total * step.images) for cause, (key, _) in TRIED.items()
+        }
     found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
     if is_foreign(record):
         found = [spoken(one, record, step) for one in found]

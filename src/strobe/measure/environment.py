@@ -11,6 +11,7 @@ import resource
 import shutil
 import socket
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from math import ceil, inf
 from operator import itemgetter
@@ -21,6 +22,7 @@ PACKAGES = ["torch", "torchvision", "lightning", "pytorch-lightning", "hydra-cor
 PACKAGES += ["rasterio", "scikit-image", "tifffile"]
 CGROUP, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 OLDER_QUOTA = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+GPUS = ("/dev/nvidia*", "/dev/nvhost*", "/dev/nvgpu*", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x86's and Arm's
 
 
@@ -54,6 +56,14 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
         "git_commit": _commit(),
         "page_cache": None,
     }
+
+
+def has_gpu() -> bool:
+    """Whether torch may find a GPU here; True if only torch can tell."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    root = Path("/")
+    return sys.platform != "linux" or any(any(root.glob(pattern[1:])) for pattern in GPUS)
 
 
 def usable_cores(cgroup: Path = CGROUP, own: Path = OWN_CGROUP) -> int:

@@ -66,7 +66,8 @@ def test_each_key_of_each_choice_says_what_it_is(group: str) -> None:
         ("checkpoint.monitor", "  checkpoint.monitor=val/accuracy  the metric that says which one is best"),
     ],
 )
-def test_a_key_gets_its_own_line(asked: str, line: str) -> None:
+def test_a_key_gets_its_own_line(asked: str, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
     said = re.sub(r"(?<=\S) {2,}", "  ", help_text.text("config", [asked]))
     assert said.startswith(line)
     assert "\n  " not in said

@@ -1,6 +1,7 @@
 """Packs in shards: those of LitData's form, the same pixels as the pack, written on where they were broken off."""
 
 import multiprocessing
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from rich.filesize import decimal
 from strobe import pack
 from strobe.app.loaders import packing, shards
 from strobe.app.loaders.packed import contents_of
-from strobe.app.storage.serving import SlowLine, upload
+from strobe.app.storage.serving import CREDENTIALS, SlowLine, upload
 from strobe.errors import ConfigError, DataError
 from support.composing import composed_data
 from support.interruptions import full_disk
@@ -144,6 +145,7 @@ def test_files_on_the_disk_may_have_their_shards_in_storage(
     storage: str, sample_root: Path, tmp_path: Path, *, stream: bool
 ) -> None:
     out = f"s3://strobe/of-the-disk-{stream}"
+    stored(storage, tmp_path, "makes-the-bucket")
     given = ["data=eurosat", f"data.root={sample_root / 'tiles/seed42-10'}", f"data.endpoint={storage}"]
     pack.main(["--shards", out, *given])
     packs = f"loader.directory={tmp_path / 'packs'}"
@@ -185,6 +187,7 @@ def test_a_disk_that_is_too_small_for_shards_is_told_and_what_fits_is_kept(
 
 
 def copy_shards(barrier: Any, source: Any, out: str, endpoint: str, directory: Path) -> None:
+    os.environ.update(CREDENTIALS)  # a process that forks may be older than the test
     barrier.wait(100)
     shards.open_shards(shards.Place(out, {"endpoint": endpoint}), contents_of(source), directory)
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from strobe.app.storage.address import SCHEMES
+from strobe.app.storage.address import SCHEMES, check_address
 from strobe.app.storage.folder import RemoteFolder
 from strobe.app.storage.objects import Contents, Storage
 from strobe.app.storage.serving import BUCKET, CREDENTIALS, free_ports, upload
-from strobe.errors import DataError
+from strobe.errors import ConfigError, DataError
 from support.interruptions import full_disk
 from support.refusals import refusal
 from support.stored import Faulty, below
@@ -134,6 +134,13 @@ def test_the_client_opens_each_kind_of_address(scheme: str, monkeypatch: pytest.
         monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "somebody")
     kind = {"s3": "S3", "s3a": "S3", "gs": "GCS", "http": "HTTP", "https": "HTTP"}.get(scheme, "Azure")
     assert type(storage._store()).__name__ == f"{kind}Store"
+
+
+@pytest.mark.parametrize("address", ["abfss://data@account.dfs.core.windows.net/tiles", "s3://bucket/user@place/tiles"])
+def test_an_at_sign_that_is_no_password_s_is_taken(address: str) -> None:
+    check_address("data.root", address)
+    with pytest.raises(ConfigError, match="holds a password"):
+        check_address("data.root", address.replace("://", "://me:secret@"))
 
 
 def test_no_such_bucket(storage: str) -> None:

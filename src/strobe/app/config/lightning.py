@@ -4,7 +4,6 @@ import ast
 import builtins
 import os
 import re
-import sys
 import typing
 from collections.abc import Collection, Mapping
 from difflib import get_close_matches
@@ -16,6 +15,7 @@ from typing import Any, Union, get_args, get_origin
 from omegaconf import DictConfig, OmegaConf
 
 from strobe.errors import ConfigError
+from strobe.measure.environment import has_gpu
 from strobe.present.format import counted
 
 SHARES = ("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches", "overfit_batches")
@@ -31,7 +31,6 @@ PRECISIONS = (
     *("transformer-engine", "transformer-engine-float16"),
 )
 ALSO = (16, 32, 64, "16", "32", "64", "bf16", None)  # older names of these
-GPUS = ("/dev/nvidia*", "/dev/nvhost*", "/dev/nvgpu*", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 
 
 def check_lightning(cfg: DictConfig, varied: Collection[str] = ()) -> None:
@@ -95,14 +94,6 @@ def check_devices(devices: Any, cores: int | None) -> None:
         raise ConfigError(f"trainer.devices={devices} is out of range; it must be at least 1")
     if cores and isinstance(devices, int) and devices > cores:
         raise ConfigError(f"trainer.devices={devices} on a CPU of {counted(cores, 'core')}; give at most {cores}")
-
-
-def has_gpu() -> bool:
-    """Whether torch may find a GPU here; True if only torch can tell."""
-    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
-        return False
-    root = Path("/")
-    return sys.platform != "linux" or any(any(root.glob(pattern[1:])) for pattern in GPUS)
 
 
 @cache

@@ -182,7 +182,8 @@ class ImageData(LightningDataModule, ABC):
         order = EpochSampler(len(dataset), shuffle=False, seed=0)
         batches, seen = ShardedBatches(order, self.batch_size, world=trainer.world_size), state["seen"]
         used = batches.used(seen)
-        layers = trainer.lightning_module.modules()  # some need two images to normalise one of few values
+        layers = trainer.lightning_module.modules() if trainer.lightning_module else ()
+        # Whose normalisation needs two images, or two values of one.
         if (self.size and self.size <= SMALL) or any(isinstance(layer, nn.BatchNorm1d) for layer in layers):
             seen = min(seen, max(0, len(order) - batches.least))
         self._resumed = state["epoch"], used, seen

@@ -15,12 +15,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.app.config.lightning import has_gpu
 from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Section, Suite, Table, Trial, Work, slug
 from strobe.bench.harness.results import faster, speed
 from strobe.bench.inputs import find_data, require_batch
 from strobe.callbacks.columns import PHASES
 from strobe.errors import ConfigError
+from strobe.measure.environment import has_gpu
 from strobe.present import parts
 from strobe.present.charts.rows import stacked
 from strobe.present.format import duration, figure, milliseconds, percent

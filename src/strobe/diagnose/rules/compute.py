@@ -265,10 +265,9 @@ def _setting(
     evidence = (
         f"The model alone reaches {pace(best.rate.median)} with {best.overrides[0]}, {pace(step.model.median)} now."
     )
-    predicted = with_model(step, best.rate, ratio=best.ratio)
-    # A GPU's host runs ahead, and waits in any phase: there computing's part of the phases is no bound.
-    lost = None if step.cores else 1 - 1 / max(1.0, predicted.median)
-    return Finding(cause, title, evidence, advice(best.changes[key]), best.overrides, predicted, lost=lost)
+    return Finding(
+        cause, title, evidence, advice(best.changes[key]), best.overrides, with_model(step, best.rate, ratio=best.ratio)
+    )
 
 
 def _threads(count: str) -> str:
