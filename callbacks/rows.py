@@ -206,6 +206,12 @@ def _held(pid: int | str | None) -> int | None:
     return (int(resident) - int(shared)) * PAGE
 
 
+def _newest_process() -> int:
+    """The number of the latest living process that this one has started by multiprocessing, such as a loader worker."""
+    living: Iterable[Any] = tuple(vars(multiprocessing.process)["_children"])
+    return max((one._identity[-1] for one in living), default=0)
+
+
 class StepLog:
     """What a recorder of steps does, whoever tells it where they end: the rows, memory, threads, and the latest rate.
 
@@ -231,7 +237,7 @@ class StepLog:
         self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
-        self._graphs = _compiled_graphs()
+        self._graphs, self._newest = _compiled_graphs(), _newest_process()
         self.compiles = False  # whether torch.compile has made a graph in a step
 
     def end_step(
@@ -244,7 +250,9 @@ class StepLog:
         before, self._graphs = self._graphs, _compiled_graphs()
         compiled = before != self._graphs
         self.compiles |= compiled
-        head = (step, epoch, images, lap.updates, int(profiled), int(compiled), *self._memory.held(now))
+        began, self._newest = self._newest, max(self._newest, _newest_process())
+        flags = int(profiled), int(compiled), int(began < self._newest)
+        head = (step, epoch, images, lap.updates, *flags, *self._memory.held(now))
         self._recent.append(self._rows.add(head, lap, among))
         if self.clock.device is not None and (told := self.clock.device.ready()):
             self._rows.tell(told)
@@ -305,6 +313,7 @@ class StepLog:
     def begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
         """Begin a step now; the time since the last one ended goes into that one's row."""
         lap, self.between = self.clock.restart(epoch=epoch), False
+        self._newest = max(self._newest, _newest_process())  # validation's workers are of no step
         checkpoints = sum(lap.owned(name) for name in self._checkpoints)
         validation -= min(checkpoints, validation)  # they are saved before it is said to have ended
         between = max(0.0, sum(lap.spent.values()) / 1e9 - validation - checkpoints)

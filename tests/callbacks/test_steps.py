@@ -14,6 +14,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.utilities import CombinedLoader
 from rich.console import Console
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -90,6 +91,20 @@ def test_a_step_that_compiles_anew_says_so(recorder: StepRecorder) -> None:
     model.layer.compile(backend="eager")
     fit(recorder, model=model, data=TensorDataset(torch.randn(10, 4)), max_epochs=2)
     assert column(recorder, "compiled") == [1, 0, 1, 0, 0, 0]
+
+
+def test_a_step_that_starts_workers_says_so(recorder: StepRecorder) -> None:
+    """Of two loaders the shorter one, which begins anew every second batch, and keeps no workers."""
+
+    class Pairs(Model):
+        def training_step(self, batch: dict[str, list[torch.Tensor]]) -> torch.Tensor:
+            return super().training_step(batch["long"])
+
+    data = TensorDataset(torch.randn(12, 4))
+    short = DataLoader(data, batch_size=6, num_workers=1)
+    both = CombinedLoader({"long": DataLoader(data, batch_size=2), "short": short}, "max_size_cycle")
+    trainer_with(recorder).fit(Pairs(), both)
+    assert column(recorder, "workers_started") == [0, 0, 1, 0, 1, 0]
 
 
 @pytest.mark.parametrize(

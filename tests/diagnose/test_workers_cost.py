@@ -9,7 +9,7 @@ from strobe.callbacks.columns import COLUMNS
 from strobe.diagnose.attribution import attribution
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import diagnose
-from strobe.diagnose.symptoms import restarts
+from strobe.diagnose.restarts import restarts
 from strobe.records.steps import measure_steps
 from support.recorded import BESIDE, causes, example, of
 
@@ -45,6 +45,40 @@ def test_workers_of_validation_that_start_anew_are_found() -> None:
     assert "A validation waits 3 s for workers of its own" in first.evidence
     record.config["validation"] = {"restarted_workers": 0}  # then something else runs there
     assert diagnose(record)[0].cause == "between"
+
+
+def test_workers_that_start_anew_within_epochs_are_found() -> None:
+    record = example("workers_restart", config__engine__persistent_workers=True)
+    measured, waits = record.summary["steps"]["measured"], record.summary["step_seconds"]["data_wait"]
+    record.summary["epoch_starts"] = {"count": 0, "data_wait": None, "extra": None, "between": None}
+    record.summary["worker_starts"] = {"count": measured // 4, "extra": {"data_wait": 3 * waits, "forward": 0.0}}
+    first = diagnose(record)[0]
+    assert (first.cause, first.overrides) == ("workers_restart", ())
+    assert first.title == f"Loader workers are started anew in {measured // 4} of {measured} steps"
+    assert "Let it keep its workers" in first.advice
+    step = step_of(record)
+    assert step
+    (part,) = (part for part in attribution(record, step) if part.cause == "workers_restart")
+    assert part.seconds == pytest.approx(0.75 * waits, rel=0.02)
+
+
+def test_what_steps_that_start_workers_cost_is_told_beyond_others(tmp_path: Path) -> None:
+    """Not of those that begin an epoch, or follow a validation."""
+    rows = []
+    for number in range(24):
+        row = dict.fromkeys(COLUMNS, 0.0) | {"step": number, "epoch": number // 12, "images": 8, "updates": 1}
+        anew = number % 3 == 0
+        row |= {"workers_started": int(anew), "data_wait": 0.3 if anew else 0.1, "forward": 0.2 if anew else 0.1}
+        row |= {"validation": float(number == 17), "total": row["data_wait"] + row["forward"]}
+        rows.append(row)
+    with (tmp_path / "steps.csv").open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    found = measure_steps(tmp_path / "steps.csv")["worker_starts"]
+    assert found["count"] == len({3, 6, 9, 15, 21})
+    assert found["extra"]["data_wait"] == pytest.approx(0.2)
+    assert found["extra"]["forward"] == pytest.approx(0.1)
 
 
 def test_of_a_script_the_computing_beside_new_workers_counts_beyond_what_all_batches_take() -> None:

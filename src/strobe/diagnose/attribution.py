@@ -11,14 +11,8 @@ from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.looks import in_libraries, parts_seen
 from strobe.diagnose.predict import Step, saved_by
-from strobe.diagnose.symptoms import (
-    aside,
-    cores_of_a_rank,
-    epoch_starts,
-    made_up,
-    many_operations,
-    restarts,
-)
+from strobe.diagnose.restarts import epoch_starts, restarts
+from strobe.diagnose.symptoms import aside, cores_of_a_rank, made_up, many_operations
 from strobe.diagnose.uneven import FEWEST, growth, uneven
 from strobe.diagnose.wasted import FOR_NOTHING, for_gradients, for_nothing, padded
 from strobe.records.run import Record, as_number

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from strobe.diagnose.attribution import OPTIMIZER_SHARE
 from strobe.diagnose.fetching import remedies
 from strobe.diagnose.predict import NOTABLE, Step, step_of, with_loader
+from strobe.diagnose.restarts import steady_waiting
 from strobe.diagnose.symptoms import (
     EPOCHS,
     INTERVAL,
@@ -16,7 +17,6 @@ from strobe.diagnose.symptoms import (
     faster_precision,
     fitting_size,
     start_share,
-    steady_waiting,
     times_an_epoch,
     worker_limit,
 )

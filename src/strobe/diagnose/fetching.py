@@ -6,7 +6,7 @@ filled, the wait of a step in the first epoch and in later ones.
 """
 
 from strobe.diagnose.predict import NOTABLE, Step
-from strobe.diagnose.symptoms import steady_waiting
+from strobe.diagnose.restarts import steady_waiting
 from strobe.records.run import Record
 
 CAUSES = ("storage_latency", "storage_bandwidth", "too_few_requests", "cold_cache")

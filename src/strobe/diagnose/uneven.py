@@ -4,7 +4,8 @@ from itertools import pairwise
 
 from strobe.diagnose.cores import interrupting, taken
 from strobe.diagnose.predict import NOTABLE, Step
-from strobe.diagnose.symptoms import aside, epoch_starts, restarts
+from strobe.diagnose.restarts import epoch_starts, restarts
+from strobe.diagnose.symptoms import aside
 from strobe.records.run import Record, as_number
 
 GROWN = 1.4  # times as long at the end as at the start; machines drift less than this

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN, MEMORY, OWNED, PHASES
 from strobe.measure.statistics import recorded, series
@@ -69,6 +70,7 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
         "after": _after(rows),
         "updates": _mean(_updates(counted)),
         "epoch_starts": _epoch_starts(rows),
+        "worker_starts": _worker_starts(rows, free),
         "validation_starts": _validation_starts(rows),
         "first_step_seconds": float(rows.get("total")[0]) if len(rows) else None,
     }
@@ -151,6 +153,24 @@ def _uneven(rows: StepTable) -> dict[str, Any]:
         "phase": max(PHASES, key=lambda phase: extra[phase]) if long.any() else None,
         "files": None,  # of the batches that were waited for, where somebody looks at them
     }
+
+
+def _worker_starts(rows: StepTable, counted: NDArray[np.bool_]) -> dict[str, Any] | None:
+    """How many of the ``counted`` steps start loader workers, beside those that follow a pause or begin an epoch.
+
+    ``extra`` are seconds of each phase, without waits for other ranks: the mean of such a step beyond the median of
+    others; where all start some, only what they wait for data. None with fewer than ``FEWEST_EPOCHS``.
+    """
+    pause = np.append(True, (np.diff(rows.get("epoch")) != 0) | (_gaps(rows)[:-1] > 0))
+    some = counted & ~pause & (rows.get("workers_started") != 0)
+    others = counted & ~pause & ~some
+    if some.sum() < FEWEST_EPOCHS:
+        return None
+    extra: dict[str, float] = {}
+    for phase in PHASES if others.any() else PHASES[:1]:
+        own = rows.get(phase) - rows.get(f"wait_{phase}")
+        extra[phase] = max(0.0, float(own[some].mean()) - (_median(own[others]) if others.any() else 0.0))
+    return {"count": int(some.sum()), "extra": extra}
 
 
 def _validation_starts(rows: StepTable) -> dict[str, Any]:

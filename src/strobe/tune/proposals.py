@@ -10,7 +10,8 @@ from strobe.diagnose.candidates import seldomer
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, without
 from strobe.diagnose.promise import bound, gain
-from strobe.diagnose.symptoms import EPOCHS, INTERVAL, restarts, steady_waiting, times_an_epoch
+from strobe.diagnose.restarts import restarts, steady_waiting
+from strobe.diagnose.symptoms import EPOCHS, INTERVAL, times_an_epoch
 from strobe.overrides import key_of, split
 from strobe.present.format import duration, pace
 from strobe.probe.takeover import LOGGING, VALIDATION

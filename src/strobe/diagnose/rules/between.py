@@ -5,15 +5,9 @@ import math
 from strobe.diagnose.attribution import after_steps
 from strobe.diagnose.candidates import seldomer
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
+from strobe.diagnose.restarts import RELOAD, restarts
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import (
-    EPOCHS,
-    RELOAD,
-    all_steps,
-    of_an_epoch,
-    restarts,
-    start_share,
-)
+from strobe.diagnose.symptoms import EPOCHS, all_steps, of_an_epoch, start_share
 from strobe.present.format import duration, percent
 from strobe.records.run import Figure, Record
 

@@ -20,21 +20,18 @@ from strobe.diagnose.fetching import storage_cause
 from strobe.diagnose.foreign import is_foreign
 from strobe.diagnose.looks import in_waiting, in_workers, looks
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_loader, without, without_waiting
-from strobe.diagnose.rules import Finding, Remedy
-from strobe.diagnose.symptoms import (
-    FAR_ABOVE,
+from strobe.diagnose.restarts import (
     RELOAD,
-    cores_of_a_rank,
-    crowded,
+    Restarts,
     epoch_starts,
     restarts,
-    sent_whole,
+    starts_within,
     steady_waiting,
     usual_wait,
     validation_restarts,
-    worker_limit,
-    workers_in_vain,
 )
+from strobe.diagnose.rules import Finding, Remedy
+from strobe.diagnose.symptoms import FAR_ABOVE, cores_of_a_rank, crowded, sent_whole, worker_limit, workers_in_vain
 from strobe.present.format import cores, counted, duration, pace, percent
 from strobe.records.run import Figure, Record, as_number
 
@@ -185,13 +182,18 @@ def _costly_samples(record: Record, step: Step, lost: float) -> Finding:
 
 
 def workers_restart(record: Record, step: Step) -> Finding | None:
-    """Workers end with each epoch; the next epoch waits until new ones have started and loaded a first batch."""
+    """Workers end with each epoch; the next epoch waits until new ones have started and loaded a first batch.
+
+    Or a loader begins anew within an epoch, because it is shorter than the one beside it.
+    """
     anew = restarts(record, step)
     kept = [(RELOAD, "0")] if record.whole(RELOAD) else []
     kept += [("engine.persistent_workers", "true")] if record.setting("engine.persistent_workers") is False else []
-    validating = validation_restarts(record)
-    if not anew or not (kept or validating):
+    validating, within = validation_restarts(record), starts_within(record)
+    if not anew or not (kept or validating or within):
         return None
+    if within:
+        return _restarts_in_steps(record, step, anew, within)
     told, start = [], record.number("epoch_starts", "data_wait") or 0.0
     share = (record.number("epoch_starts", "count") or 0.0) / (record.number("steps", "measured") or 1.0)
     if anew.wait:
@@ -216,6 +218,22 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
         advice,
         tuple(f"{key}={value}" for key, value in kept),
         without(step, wait=anew.wait, compute=anew.computing, between=anew.between),
+    )
+
+
+def _restarts_in_steps(record: Record, step: Step, anew: Restarts, share: float) -> Finding:
+    count, measured = (record.count(*keys) or 0 for keys in (("worker_starts", "count"), ("steps", "measured")))
+    return Finding(
+        "workers_restart",
+        f"Loader workers are started anew in {count:,} of {measured:,} steps",
+        f"Such a step waits {duration(anew.wait / share)} longer for data than others, and computes "
+        f"{duration(anew.computing / share)} longer beside the new workers; that is "
+        f"{percent(anew.seconds / step.images / step.total)} of training.",
+        "A loader begins anew before the epoch ends, for instance because it has fewer batches than the one beside it. "
+        "Let it keep its workers: DataLoader(..., persistent_workers=True). Or load a small set without any: "
+        "num_workers=0.",
+        (),
+        without(step, wait=anew.wait, compute=anew.computing),
     )
 
 

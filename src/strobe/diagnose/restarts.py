@@ -1,0 +1,140 @@
+"""What the starts of epochs and of loader workers cost, beyond what other steps take."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from strobe.diagnose.looks import ending_workers
+from strobe.diagnose.predict import Step, cpu_by_children
+from strobe.diagnose.symptoms import all_steps
+from strobe.records.run import Record, as_number
+
+RELOAD = "trainer.reload_dataloaders_every_n_epochs"
+MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them
+BEGUN = 0.2  # of all waiting, in the first steps of epochs
+
+
+@dataclass(frozen=True)
+class Restarts:
+    """What restarting workers costs, in seconds per mean step.
+
+    Training waits for their first batches. While they fill their queues it also computes more slowly: each is a copy of
+    the process, and memory is copied when it is written to. ``between`` epochs, old workers end and a loader is made.
+    """
+
+    wait: float
+    begun: float  # what the first steps of epochs wait beyond others, also where persistent workers would load
+    phases: Mapping[str, float]  # of computing
+    between: float
+
+    @property
+    def seconds(self) -> float:
+        """All of it."""
+        return self.wait + self.computing + self.between
+
+    @property
+    def computing(self) -> float:
+        """In the step, without waiting."""
+        return sum(self.phases.values())
+
+
+def restarts(record: Record, step: Step) -> Restarts | None:
+    """What restarting workers costs, those of validation included; None if they are not, or if it costs nothing."""
+    found, validating = _restarts_of_training(record, step), validation_restarts(record)
+    if not validating:
+        return found
+    found = found or Restarts(0.0, 0.0, {}, 0.0)
+    between = min(found.between + validating, record.number("between_seconds", "between") or 0.0)
+    return replace(found, between=between)
+
+
+def validation_restarts(record: Record) -> float:
+    """Seconds per step in which validations wait for workers that start anew; 0 if they have none, or keep them."""
+    workers, key = record.whole("validation.restarted_workers"), "engine.persistent_workers"
+    if workers is None:  # the application's loaders are alike
+        workers = record.count("num_workers") if record.setting(key) is False else 0
+    count, each = (record.number("validation_starts", name) or 0.0 for name in ("count", "between"))
+    return count * each / all_steps(record) if workers and count else 0.0
+
+
+def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
+    """None if they are not restarted, or if it costs nothing.
+
+    Persistent workers start an epoch with empty queues too: one must make the first batch, and all of them fill their
+    queues on the cores of training. Beyond ``MOST_BESIDE`` times the wait, what slows computing is something else.
+    """
+    if within := _restarts_within(record, step):
+        return within
+    start, count = record.number("epoch_starts", "data_wait"), record.number("epoch_starts", "count")
+    measured, reloaded = record.number("steps", "measured"), (record.whole(RELOAD) or 0) > 0
+    anew = record.setting("engine.persistent_workers") is False or reloaded
+    if not step.workers or not anew or start is None or not count or not measured:
+        return None
+    share, usual = min(1.0, count / measured), usual_wait(record, step)
+    # How long a worker takes for a batch; where that is not known, all of the wait may be for the worker's start.
+    one_batch = step.images * step.pace * step.workers if step.loader else 0.0
+    wait = max(0.0, start - max(one_batch, usual))
+    known = record.mapping("epoch_starts", "extra").items()
+    extra = {
+        phase: max(0.0, as_number(value) or 0.0) for phase, value in known if phase not in ("data_wait", "callbacks")
+    }
+    queued = min(
+        step.workers * (record.whole("engine.prefetch_factor") or 2), record.number("batches_per_epoch") or math.inf
+    )
+    total = sum(extra.values())
+    filling = 0.0
+    if step.cores:  # where it is not known how long a batch computes, all may be that
+        loader_cpu = cpu_by_children(record, step.images) if step.loader_cpu is None else step.loader_cpu
+        filling = total if loader_cpu is None else queued * step.images * loader_cpu / step.cores
+    kept = share * min(MOST_BESIDE * wait, max(0.0, total - filling)) / total if total else 0.0
+    between = (record.number("epoch_starts", "between") or 0.0) * share
+    between *= 1.0 if reloaded else ending_workers(record)
+    found = Restarts(
+        wait * share,
+        max(0.0, start - usual) * share,
+        {phase: kept * seconds for phase, seconds in extra.items()},
+        min(max(0.0, between), record.number("between_seconds", "between") or 0.0),
+    )
+    return found if found.seconds else None
+
+
+def starts_within(record: Record) -> float:
+    """The share of steps in which workers were started, beside those that begin an epoch."""
+    count, measured = (record.number(*keys) or 0.0 for keys in (("worker_starts", "count"), ("steps", "measured")))
+    return min(1.0, count / measured) if measured else 0.0
+
+
+def _restarts_within(record: Record, step: Step) -> Restarts | None:
+    """Those of a loader that begins anew within an epoch, as one that is shorter than another beside it."""
+    if not step.workers or not (share := starts_within(record)):
+        return None
+    extra = {
+        phase: share * (as_number(more) or 0.0) for phase, more in record.mapping("worker_starts", "extra").items()
+    }
+    wait = extra.pop("data_wait", 0.0)
+    return Restarts(wait, wait, extra, 0.0)
+
+
+def usual_wait(record: Record, step: Step) -> float:
+    """Seconds that a step waits, not counting the first of each epoch; 0 if there is no other."""
+    start, count = record.number("epoch_starts", "data_wait") or 0.0, record.number("epoch_starts", "count") or 0.0
+    measured, mean = record.number("steps", "measured") or 0.0, step.wait * step.images
+    return max(0.0, (mean * measured - start * count) / (measured - count)) if measured > count else 0.0
+
+
+def epoch_starts(record: Record, step: Step) -> float:
+    """Seconds per mean step that the first steps of epochs wait beyond others, where no restarted worker explains it.
+
+    0 where that is little of all waiting.
+    """
+    start, count = (record.number("epoch_starts", name) or 0.0 for name in ("data_wait", "count"))
+    extra = (start - usual_wait(record, step)) * count / (record.number("steps", "measured") or 1.0)
+    anew = restarts(record, step)
+    return 0.0 if (anew and anew.wait) or extra < BEGUN * step.wait * step.images else extra
+
+
+def steady_waiting(record: Record, step: Step) -> float:
+    """The share of the step that waits for data, without what the first steps of epochs wait beyond others."""
+    anew = restarts(record, step)
+    begun = (anew.wait if anew else 0.0) + epoch_starts(record, step)
+    return max(0.0, step.waiting - begun / step.images / step.length)
