@@ -78,7 +78,7 @@ BEFORE_TORCH = (
     "strobe.app.sweep.ending",
     "strobe.app.sweep.launcher",
     "strobe.cli",
-        "strobe.__main__",
+    "strobe.__main__",
     "strobe.run",
     "strobe.attach.entry",
     "hydra_plugins.strobe_processes",

@@ -103,7 +103,7 @@ def test_a_step_that_starts_workers_says_so(recorder: StepRecorder) -> None:
     data = TensorDataset(torch.randn(12, 4))
     short = DataLoader(data, batch_size=6, num_workers=1)
     both = CombinedLoader({"long": DataLoader(data, batch_size=2), "short": short}, "max_size_cycle")
-    trainer_with(recorder).fit(Pairs(), both)
+    trainer_with(recorder).fit(Pairs(), both, DataLoader(SAMPLES, batch_size=4))
     assert column(recorder, "workers_started") == [0, 0, 1, 0, 1, 0]
 
 
@@ -258,7 +258,7 @@ def test_steps_of_a_device_are_in_their_rows(tmp_path: Path, late: bool) -> None
     """A busy one tells of a step when its row has long been there; after an error of it, one is not known."""
     rows = StepRows(tmp_path / "steps.csv", [], device=True)
     for number in range(3):
-        rows.add([number, 0, 4, 1, 0, 0, None, None], Lap({"forward": 1}, 1))
+        rows.add([number, 0, 4, 1, 0, 0, 0, None, None], Lap({"forward": 1}, 1))
         if not late:
             rows.tell([{"total": number + 1.0}])
         rows.write(time.monotonic())
@@ -279,7 +279,7 @@ def test_a_rank_has_its_latest_step_on_the_disk_before_it_is_known_what_follows(
 
     rows = StepRows(tmp_path / "steps.csv", [], device=False, ranks=True)
     for number in range(3):
-        rows.add([number, 0, 4, 1, 0, 0, None, None], Lap({"forward": 1}, 1), [None] * len(RANKS))
+        rows.add([number, 0, 4, 1, 0, 0, 0, None, None], Lap({"forward": 1}, 1), [None] * len(RANKS))
         rows.write(time.monotonic())
         assert [step for step, _ in read()] == [str(each) for each in range(number + 1)]
         if number:
