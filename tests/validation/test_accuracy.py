@@ -190,6 +190,24 @@ def test_each_round_has_its_order_by_the_seed_and_time_ends_them(
     assert len(ledger.read(path)) == 6 + len(ran)
 
 
+def test_what_was_measured_before_ctrl_c_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = iter([entry("loader", "loader", cell="slow-disk")])
+
+    def run_cell(*_: object) -> Entry:
+        if (done := next(found, None)) is None:
+            raise KeyboardInterrupt
+        return done
+
+    monkeypatch.setattr(grid, "run_cell", run_cell)
+    monkeypatch.setattr(grid, "data_variables", lambda _: {})
+    with pytest.raises(SystemExit) as ended:
+        grid.main(["slow-disk", "leak", "--ledger", str(tmp_path / "ledger.jsonl")])
+    assert ended.value.code == 130
+    assert "first finding right: 1 of 1" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [(["slow-moon"], "'slow-moon' is not a cell; choose from"), (["--repeats", "0"], "must be at least 1")],

@@ -34,6 +34,7 @@ from strobe.errors import StrobeError
 from strobe.overrides import joined
 from strobe.present import terminal
 from strobe.present.terminal import say
+from strobe.process.signals import exit_code
 from strobe.records.run import Record, load_record, rate_of
 from strobe.validation import ledger
 from strobe.validation.accuracy_cells import HALVES, Cell, cells
@@ -49,17 +50,22 @@ BUSY = "import os; parent = os.getppid()\nwhile os.getppid() == parent: pass"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the cells, add them to the ledger, and print its figures; exits with a sentence for a wrong ledger."""
-    options = parse(arguments)
+    """Run the cells, add them to the ledger, and print its figures, also after Ctrl-C; one sentence for a wrong one."""
+    options, code = parse(arguments), 0
     console = terminal.console()
     try:
         if not options.show:
-            run(options, console)
+            try:
+                run(options, console)
+            except KeyboardInterrupt as interrupt:
+                code = exit_code(interrupt)
         entries = ledger.read(options.ledger)
     except StrobeError as error:
         raise SystemExit(str(error)) from None
     say(console, *ledger.markdown(entries))
     say(console, *sorted({f"{entry.machine}, commit {entry.commit[:10]}" for entry in entries if entry.commit}))
+    if code:
+        sys.exit(code)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
