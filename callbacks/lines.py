@@ -106,9 +106,9 @@ class Looks:
 
 
 def located(line: Line | None) -> dict[str, Any]:
-    """``file``, ``line``, ``function``, and ``code``, which is the line's text; all None without a line."""
+    """``file``, ``line``, ``function``, and ``code``, the text of a line of the user's own; all None without a line."""
     file, number, function = line or (None, None, None)
-    code = linecache.getline(file, number).strip() if file and number else None
+    code = linecache.getline(file, number).strip() if file and number and is_own(file) else None
     return {"file": file, "line": number, "function": function, "code": code or None}
 
 

@@ -268,6 +268,13 @@ def test_a_librarys_function_that_has_no_frame_is_told_by_the_name_that_calls_it
     assert {library for _, library in called} == {"numpy", ""}
 
 
+def test_a_line_of_a_library_is_told_without_its_text() -> None:
+    """It is the first one of a function, and may be that of a decorator."""
+    file = str(np.__file__)
+    assert lines.located((file, 1, "svd")) == {"file": file, "line": 1, "function": "svd", "code": None}
+    assert lines.located((__file__, 1, "here"))["code"] == str(__doc__).join(['"""'] * 2)
+
+
 def test_the_time_in_which_a_loader_ends_its_workers_is_told_from_waiting_for_them() -> None:
     seen = Lines(lambda: "data_wait")
     for _ in range(6):
