@@ -145,7 +145,7 @@ def test_files_on_the_disk_may_have_their_shards_in_storage(
     storage: str, sample_root: Path, tmp_path: Path, *, stream: bool
 ) -> None:
     out = f"s3://strobe/of-the-disk-{stream}"
-    stored(storage, tmp_path, "makes-the-bucket")
+    upload(storage, {"makes-the-bucket": b""})
     given = ["data=eurosat", f"data.root={sample_root / 'tiles/seed42-10'}", f"data.endpoint={storage}"]
     pack.main(["--shards", out, *given])
     packs = f"loader.directory={tmp_path / 'packs'}"
@@ -178,12 +178,12 @@ def test_a_disk_that_is_too_small_for_shards_is_told_and_what_fits_is_kept(
         assert f"--shards {tmp_path / 'out'} cannot be written (File too large); make room" in told
     usage = shutil.disk_usage(tmp_path)
     monkeypatch.setattr(packing.shutil, "disk_usage", lambda path: usage._replace(free=packing.SPARE))
-    told = refusal(lambda: made("packed", there, packs, shards=out))
-    assert f"The shards need {decimal(max(sizes) * 3)} in loader.directory={packs}" in told  # the last one fitted
-    assert told.endswith("copy nothing: loader.stream=true")
-    monkeypatch.undo()
     (folder,) = packs.glob("shards-*")
-    assert [path.stat().st_size for path in folder.iterdir()] == [min(sizes)]
+    kept = [path.stat().st_size for path in folder.iterdir() if not path.name.startswith(".")]
+    assert kept in ([], [min(sizes)])  # the last one fits, if it came before another one failed
+    told = refusal(lambda: made("packed", there, packs, shards=out))
+    assert f"The shards need {decimal(sum(sizes) - sum(kept))} in loader.directory={packs}" in told
+    assert told.endswith("copy nothing: loader.stream=true")
 
 
 def copy_shards(barrier: Any, source: Any, out: str, endpoint: str, directory: Path) -> None:
@@ -194,7 +194,7 @@ def copy_shards(barrier: Any, source: Any, out: str, endpoint: str, directory: P
 
 def test_of_two_processes_that_start_together_one_copies_the_shards(storage: str, tmp_path: Path) -> None:
     files, out, fresh = source("tiles", tmp_path), "s3://strobe/copied-once", multiprocessing.get_context("forkserver")
-    stored(storage, tmp_path, "makes-the-bucket")
+    upload(storage, {"makes-the-bucket": b""})
     write(files, out, storage)
     with SlowLine(storage, latency=0.1) as line:
         copy_shards(fresh.Barrier(1), files, out, line.endpoint, tmp_path / "alone")
