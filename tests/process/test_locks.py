@@ -9,6 +9,7 @@ import pytest
 
 from strobe.process.locks import locked
 from support.files import names
+from support.processes import all_succeed
 from support.refusals import refusal
 from support.server import Server, prepare, serving
 
@@ -22,14 +23,7 @@ def server() -> Iterator[Server]:
 def test_two_processes_do_the_work_once(server: Server, tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(2)
-    processes = [context.Process(target=prepare, args=(server.url, tmp_path, barrier)) for _ in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(300)
-        assert process.exitcode == 0
-        process.close()
-
+    all_succeed([context.Process(target=prepare, args=(server.url, tmp_path, barrier)) for _ in range(2)])
     assert server.asked == [None]
     assert names(tmp_path) == ["EuroSAT_MS", "EuroSAT_MS.zip", "locks"]
 

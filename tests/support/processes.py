@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
@@ -50,6 +51,16 @@ def wait_for(true: Callable[[], bool], seconds: float = 600.0) -> bool:
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.02)
     return True
+
+
+def all_succeed(processes: Sequence[BaseProcess]) -> None:
+    """Run processes of multiprocessing beside each other; each must end well."""
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(300)
+        assert process.exitcode == 0
+        process.close()
 
 
 def is_running(session: int) -> bool:

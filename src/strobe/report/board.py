@@ -273,7 +273,7 @@ def _draw_rates(
 ) -> None:
     """A bar for each ceiling, with its interval, and one for the measured rate, all on one scale, as on the page.
 
-    ``shares``: False where a ceiling is wrong or too uncertain, so that no share of one is told.
+    ``shares``: whether to print each share of a ceiling; False where a ceiling is wrong or too uncertain.
     """
     bars = [(_CEILING_NAMES[name], value, _CEILING_COLOURS[name], intervals.get(name)) for name, value in rates.items()]
     if measured:

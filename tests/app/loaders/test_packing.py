@@ -25,6 +25,7 @@ from strobe.app.loaders.packing import MANIFEST, SPARE, Contents, packed
 from strobe.app.loaders.sources import PathTable, TileSource
 from support.files import names, plant, tree
 from support.interruptions import full_disk, interrupt_once
+from support.processes import all_succeed
 from support.refusals import refusal
 
 FORK = multiprocessing.get_context("fork")
@@ -120,15 +121,9 @@ def test_four_processes_at_once_pack_once(some: Set) -> None:
         barrier.wait(30)
         found.put(packed(some.packs, slowed(some, count), verify=False)[0])
 
-    children = [FORK.Process(target=work) for _ in range(4)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(300)
-        assert child.exitcode == 0
-        child.close()
+    all_succeed([FORK.Process(target=work) for _ in range(4)])
     assert noted.value == COUNT
-    assert [found.get() for _ in children] == [some.pixels] * 4
+    assert [found.get() for _ in range(4)] == [some.pixels] * 4
     found.close()
 
 

@@ -19,6 +19,7 @@ from support.composing import composed_data
 from support.interruptions import full_disk
 from support.photo_files import made
 from support.pipeline_parts import SIZE, batches, loader, source
+from support.processes import all_succeed
 from support.refusals import refusal
 from support.runs import Train
 from support.stored import Faulty, below, from_storage, stored
@@ -200,11 +201,5 @@ def test_of_two_processes_that_start_together_one_copies_the_shards(storage: str
         copy_shards(fresh.Barrier(1), files, out, line.endpoint, tmp_path / "alone")
         alone, line.requests = line.requests, 0
         given = fresh.Barrier(2), files, out, line.endpoint, tmp_path / "both"
-        both = [fresh.Process(target=copy_shards, args=given) for _ in range(2)]
-        for one in both:
-            one.start()
-        for one in both:
-            one.join(100)
-            assert one.exitcode == 0
-            one.close()
+        all_succeed([fresh.Process(target=copy_shards, args=given) for _ in range(2)])
         assert line.requests == alone + 1  # the other one reads their description
