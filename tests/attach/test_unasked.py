@@ -105,6 +105,17 @@ class Descent:  # is no optimizer of torch's
                 one -= 0.1 * torch.from_numpy(one.grad.numpy())
 optimizer = Descent()
 """
+FUNCTIONAL = """
+optimizer = None
+def step(batch):
+    def loss_of(weights):
+        return torch.func.functional_call(model, weights, (batch[0],)).square().mean()
+    gradients, loss = torch.func.grad_and_value(loss_of)(dict(model.named_parameters()))
+    losses.append(loss.item())
+    with torch.no_grad():
+        for name, one in model.named_parameters():
+            one -= 0.1 * gradients[name]
+"""
 COMPILED_STEP = """
 def learn(batch):
     optimizer.zero_grad()
@@ -199,8 +210,10 @@ def test_a_loop_over_a_loader_that_trains_later_has_its_own_record() -> None:
     assert "Traceback" not in said
 
 
-def test_backward_passes_stand_for_updates_that_no_optimizer_of_torch_makes() -> None:
-    script = LOOP + BY_HAND + WITHOUT_LOADER + EPOCHS + TOLD
+@pytest.mark.parametrize("differentiating", [BY_HAND, FUNCTIONAL])
+def test_backward_passes_stand_for_updates_that_no_optimizer_of_torch_makes(differentiating: str) -> None:
+    """Those of ``backward``, and those of torch.func."""
+    script = LOOP + differentiating + WITHOUT_LOADER + EPOCHS + TOLD
     (plain, _), (out, said) = ran(script), ran(script, *RUN)
     assert out == plain
     assert "Traceback" not in said
@@ -225,14 +238,22 @@ def test_only_backward_passes_that_end_count_and_none_once_there_is_an_optimizer
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(autograd, "backward", backward := autograd.backward)
+    monkeypatch.setattr(autograd, "grad", gradients := autograd.grad)
     monkeypatch.setattr(gc, "get_objects", list)
     ended: list[Passes | None] = []
     passes = Passes(lambda: None, ended.append)
     passes.follow()
     value = torch.ones(1, requires_grad=True)
+    for _ in range(UNSTEPPED):
+        autograd.grad(value.square(), value)
+    assert ended == [passes]  # the third, as nothing has called backward yet
+    ended.clear()
+    value.square().backward()  # type: ignore[no-untyped-call]
+    autograd.grad(value.square(), value)  # a penalty's, from now on
     for _ in range(UNSTEPPED + 1):
         checkpoint(torch.square, value, use_reentrant=True).backward()  # which calls backward, too
-    assert ended == [passes] * 2
+    assert ended == [passes] * (UNSTEPPED + 2)
+    del ended[2:]
     with pytest.raises(RuntimeError):
         torch.ones(1).backward()  # type: ignore[no-untyped-call]
     assert ended == [passes, passes, None]
@@ -241,6 +262,7 @@ def test_only_backward_passes_that_end_count_and_none_once_there_is_an_optimizer
     value.square().backward()  # type: ignore[no-untyped-call]
     assert ended == [passes, passes, None, passes]
     assert autograd.backward is backward
+    assert autograd.grad is gradients
 
 
 def test_a_few_updates_are_no_training() -> None:

@@ -32,6 +32,9 @@ class Updates:
 class Passes:
     """In the place of an optimizer, in a script that has none of torch's: each backward pass counts as its update.
 
+    That is a call of ``backward``, or of ``autograd.grad`` in a script that calls no ``backward``, such as one that
+    differentiates with torch.func.
+
     Args:
         begin: Called where such a pass begins.
         end: Called after it, with this, or with None where it has failed.
@@ -39,44 +42,55 @@ class Passes:
 
     def __init__(self, begin: Callable[[], None], end: Callable[["Passes | None"], None]) -> None:
         self._begin, self._end = begin, end
-        self._passes, self._within, self._over = 0, False, False
+        self._passes, self._within, self._over, self._counted = 0, False, False, "grad"
+        self._restore: list[Callable[[], None]] = []
 
     def follow(self) -> None:
-        """Have torch's ``backward`` pass through here, until the script shows an optimizer."""
+        """Have ``autograd.backward`` and ``autograd.grad`` pass through here, until the script shows an optimizer."""
+        for name in ("backward", "grad"):
+            self._follow(name)
+
+    def _follow(self, name: str) -> None:
         from torch import autograd
         from torch.compiler import is_compiling
 
-        backward = autograd.backward
+        differentiate = getattr(autograd, name)
 
-        @functools.wraps(backward)
-        def followed(*given: Any, **named: Any) -> None:
+        @functools.wraps(differentiate)
+        def followed(*arguments: Any, **named: Any) -> Any:
             if self._within or self._over or is_compiling():  # within: what a checkpoint calls
-                backward(*given, **named)
-                return
-            counts, passed, self._within = self._counts(), None, True
+                return differentiate(*arguments, **named)
+            counts, passed, self._within = self._counts(name), None, True
             try:
                 if counts:
                     self._begin()
-                backward(*given, **named)
+                gradients = differentiate(*arguments, **named)
                 passed = self
             finally:
                 self._within = False
                 if counts:
                     self._end(passed)
+            return gradients
 
         def restore() -> None:
-            if autograd.backward is followed:
-                autograd.backward = backward
+            if getattr(autograd, name) is followed:
+                setattr(autograd, name, differentiate)
 
-        autograd.backward, self._restore = followed, restore
+        setattr(autograd, name, followed)
+        self._restore.append(restore)
 
     def forget(self) -> None:
         """The script has an optimizer of torch's."""
         if not self._over:
             self._over = True
-            self._restore()
+            for restore in self._restore:
+                restore()
 
-    def _counts(self) -> bool:
+    def _counts(self, name: str) -> bool:
+        if name == "backward":
+            self._counted = name
+        if name != self._counted:
+            return False
         self._passes += 1
         if self._passes == UNSTEPPED:
             from torch.optim import Optimizer
