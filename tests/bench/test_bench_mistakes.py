@@ -56,7 +56,6 @@ MISTAKES = {
         ("suite.decoders=[]", r"suite\.decoders=\[\] is empty"),
         ("suite.workers=[2,0]", r"suite\.workers=\[2, 0\] is out of range; it must be at least 1"),
         ("suite.batch_size=0", r"suite\.batch_size=0 is out of range; it must be at least 1"),
-        ("data=cifar10", r"suite=crop crops photos, .*array; give data\.root=FOLDER"),
     ],
     "workers": [
         ("suite.workers=[2,0]", r"suite\.workers=\[2, 0\] is out of range; it must be at least 1"),
@@ -75,7 +74,6 @@ MISTAKES = {
         ('suite.pipelines=["strobe threads=2"]', "sets threads, which all pipelines must share"),
         ('suite.pipelines=["strobe data.root=x"]', r"sets data\.root, which all pipelines must share"),
         ('suite.pipelines=["strobe +data.framing=resize"]', r"sets data\.framing, which all pipelines must share"),
-        ("data=cifar10", r"suite=workers measures photos; leave data=\.\.\. out"),
     ],
     "convolution": [
         ("suite.implementations=[magic]", r"magic in suite\.implementations is unknown; choose from four loops, "),
@@ -84,11 +82,9 @@ MISTAKES = {
         ("suite.sizes=[]", r"suite\.sizes=\[\] is empty"),
         ("suite.sizes=[0]", r"suite\.sizes=\[0\]"),
         ("suite.kernel=0", r"suite\.kernel=0"),
-        ("data=cifar10", "takes a photo or noise, and data has array; leave data out"),
         *((given, rf"^{given} .*suite=convolution") for given in ("threads=2", "data.batch_size=8", "loader=native")),
     ],
     "storage": [
-        ("data=cifar10", r"suite=storage measures photos; leave data=\.\.\. out"),
         ("suite.photos=255", r"suite\.photos=255 is less than the 256 photos.*give 256 or more"),
     ],
     "training": [
@@ -107,6 +103,12 @@ MISTAKES = {
 def test_a_mistake_is_told_in_a_sentence(suite: str, given: str, said: str) -> None:
     overrides = given.split() if given.count("suite.") > 1 else [given]
     assert re.search(said, refusal(lambda: prepare(f"suite={suite}", *overrides), ConfigError))
+
+
+@pytest.mark.parametrize("suite", ["convolution", "crop", "storage", "workers"])
+def test_a_suite_of_photos_takes_no_other_data(suite: str) -> None:
+    refused = refusal(lambda: prepare(f"suite={suite}", "data=cifar10"), ConfigError)
+    assert refused.startswith(f"suite={suite} measures photos, and data has the form array; leave data=... out")
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def timed(suite: Suite) -> dict[str, list[int]]:
 
 def trial_in(folder: Path, given: Input = NOISE) -> Trial:
     folder.mkdir(parents=True, exist_ok=True)
-    return Trial(folder, 0, (), given)
+    return Trial(folder, 0, (), given, folder)
 
 
 def test_every_implementation_is_measured_at_every_size_that_it_can_bear() -> None:

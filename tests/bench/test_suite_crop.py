@@ -46,7 +46,7 @@ def found(root: Path, scratch: Path) -> Input:
 
 
 def trial_of(found: Input, folder: Path, number: int = 0) -> Trial:
-    return Trial(folder / "cells" / "step", number, (), found)
+    return Trial(folder / "cells" / "step", number, (), found, folder)
 
 
 def test_every_decoder_is_measured_alone_and_in_a_step() -> None:

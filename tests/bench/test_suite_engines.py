@@ -23,7 +23,7 @@ TINY = (
 @pytest.fixture
 def trial(sample_root: Path, tmp_path: Path) -> Trial:
     given = ("data=sample", f"data.root={sample_root}", "trainer.accelerator=cpu", "logger=csv", *TINY)
-    return Trial(tmp_path, 0, given, Input("tiles", facts={"packs": str(tmp_path / "packs")}))
+    return Trial(tmp_path, 0, given, Input("tiles", facts={"packs": str(tmp_path / "packs")}), tmp_path)
 
 
 def test_every_engine_is_held_against_a_dataloader_by_hand_and_training_against_the_model_alone() -> None:

@@ -37,7 +37,7 @@ def trial_of(root: Path, folder: Path, *overrides: str) -> Trial:
     """On ten tiles a class."""
     where = (f"data.root={root}", FEW)
     given = found("sample", folder, *where, *overrides)
-    return Trial(folder, 0, (*given.overrides, *where), given)
+    return Trial(folder, 0, (*given.overrides, *where), given, folder)
 
 
 def photos(folder: Path, count: int, height: int = 50) -> Path:
@@ -132,7 +132,7 @@ def test_squares_of_photos_have_the_policys_size(
         cells.WholeBatches, "__getitems__", lambda *given: (made.append(whole(*given)[0]), whole(*given))[1]
     )
     found = Input("photos", facts={"packs": str(tmp_path / "packs")})
-    with cell.make(Trial(tmp_path, 0, ("data=image_folder", f"data.root={folder.parent}"), found)) as work:
+    with cell.make(Trial(tmp_path, 0, ("data=image_folder", f"data.root={folder.parent}"), found, tmp_path)) as work:
         assert work.repeat() == 16  # all there are for training
     assert {(each.shape[1:], each.dtype) for each in made} == {((3, side, side), torch.uint8)}
 

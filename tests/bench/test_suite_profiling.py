@@ -28,7 +28,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
 def trial(sample_root: Path, tmp_path: Path) -> Trial:
     given = ("data=sample", f"data.root={sample_root}", "data.tiles_per_class=10", "data.batch_size=4")
     given += ("trainer.accelerator=cpu", NETWORK)
-    return Trial(tmp_path, 0, given, Input("tiles"))
+    return Trial(tmp_path, 0, given, Input("tiles"), tmp_path)
 
 
 def watched(table: str, column: str, trial: Trial) -> Report:

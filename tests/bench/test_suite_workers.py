@@ -51,7 +51,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Input:
 
 def delivered(found: Input, folder: Path, stage: str, pipeline: str, count: int) -> list[Tensor]:
     """The first items of a pipeline with one worker."""
-    trial = Trial(folder, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
+    trial = Trial(folder, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found, folder)
     with skipped(), deliver(trial, pipeline=pipeline, stage=stage, workers=1) as work:
         take: Any = work.repeat
         return [take._take().clone() for _ in range(count)]
@@ -136,7 +136,7 @@ def test_all_pipelines_deliver_the_same_and_leave_nothing_behind(
     assert {item.dtype for item in single} == {torch.uint8}
     assert differ(single) <= most
     assert torch.equal(torch.cat(single), torch.cat(batches))
-    trial = Trial(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
+    trial = Trial(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found, tmp_path)
     with skipped(), deliver(trial, pipeline=pipeline, stage="normalise", workers=1) as work:
         take: Any = work.repeat
         standardised = take._take().clone()
@@ -195,7 +195,7 @@ def test_published_pipelines_compute_on_all_cores_unless_told(
     cells = {
         cell.column: cell for cell in declared("workers", "suite.workers=[1]", "suite.stages=[batch]", *given).cells
     }
-    trial = Trial(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found)
+    trial = Trial(tmp_path, 0, (*found.overrides, f"data.size={SIZE}", f"data.batch_size={BATCH}"), found, tmp_path)
     try:
         for column, expected in ((COLUMNS["torch"], threads), (COLUMNS["torch_tuned"], 1)):
             with cells[column].make(trial):

@@ -3,6 +3,7 @@
 from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
+from tempfile import mkdtemp
 
 from strobe.bench import command
 from strobe.bench.harness.declare import Input, Suite, Trial
@@ -35,7 +36,8 @@ def trial_of(folder: Path, number: int = 0, *overrides: str) -> Trial:
     given = ("data=cifar10", f"data.root={root}", "data.verify=false", "threads=1", NETWORK, *overrides)
     place = folder / "cells" / "one"
     place.mkdir(parents=True, exist_ok=True)
-    return Trial(place, number, given, Input("a small set", generated=True, facts={"images": TRAINED}))
+    found = Input("a small set", generated=True, facts={"images": TRAINED})
+    return Trial(place, number, given, found, Path(mkdtemp(dir=folder)))
 
 
 def times_as_fast(sentence: str) -> float:

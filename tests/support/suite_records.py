@@ -56,7 +56,7 @@ def no_input(request: Request, folder: Path) -> Input:
 
 
 def suite_of(cells: list[Cell], tables: list[Table]) -> Suite:
-    return Suite("loading", "How fast images are loaded", "", cells, tables, PLAN, PLAN, no_input)
+    return Suite("How fast images are loaded", "", cells, tables, PLAN, PLAN, no_input, name="loading")
 
 
 def report(rate: float, *, images: int = 320, noise: float = 0.02, seed: object = 0) -> Report:

@@ -4,7 +4,7 @@ import shlex
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
@@ -47,7 +47,12 @@ def declared(cfg: DictConfig) -> Suite:
     """The chosen suite; a ConfigError says which value of ``suite`` is wrong."""
     chosen = HydraConfig.get().runtime.choices["suite"]
     module = f"strobe.bench.suites.{chosen}" + ".suite" * (SUITES / chosen).is_dir()
-    suite: Suite = import_module(module).declare(cfg)
+    suite: Suite = replace(import_module(module).declare(cfg), name=chosen)
+    if suite.form not in (None, cfg.data.form):
+        raise ConfigError(
+            f"suite={chosen} measures {suite.form}, and data has the form {cfg.data.form}; leave data=... out, or give "
+            "data=image_folder data.root=DIR"
+        )
     known = {cell.name for cell in suite.cells}
     if len(known) < len(suite.cells):
         raise ConfigError(f"suite={suite.name} would measure a cell twice; give each value of its lists once")

@@ -11,11 +11,13 @@ from lightning.pytorch.callbacks import Callback
 from omegaconf import DictConfig, OmegaConf
 from torch.nn import functional as F
 
-from strobe.app.build.instantiate import Parts, build
+from strobe.app.build.instantiate import Parts, build, set_up_data
 from strobe.app.config.checks import check
 from strobe.app.config.compose import configure, require_endless
 from strobe.app.config.register import workers_beside
 from strobe.app.model.classifier import build_optimizer
+from strobe.app.run.batches import load_batch
+from strobe.app.run.ceilings import train_on
 from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done
 from strobe.callbacks.columns import DEVICE, PHASES
@@ -130,6 +132,14 @@ def plainly(cfg: DictConfig, folder: Path, seconds: float, **options: Any) -> Wi
             optimizer.step()
             if window.add(len(labels)):
                 return window
+
+
+def model_alone(cfg: DictConfig, seconds: float, images: int | None = None) -> Done:
+    """Train on one batch that lies there already; returns the seconds of so many images, or of an epoch's."""
+    cfg.ceilings_seconds = seconds
+    data = set_up_data(cfg)
+    images = images or len(data.datasets["train"])
+    return Done(images, images / train_on(load_batch(data), cfg, data).median)
 
 
 def with_phases(cfg: DictConfig, folder: Path, seconds: float) -> Done:

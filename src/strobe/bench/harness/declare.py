@@ -29,7 +29,7 @@ class Work:
     """A cell that is ready to be measured in its own process."""
 
     repeat: Callable[[], int | Done]  # one repetition; gives the number of images it moved, or more
-    warm_up: Callable[[], object] | None = None  # untimed, first; None: one repetition
+    warm_up: Callable[[], object] | None = None  # untimed, first; None: one repetition, unless ``once``
     files: Sequence[str] = ()  # paths that it reads: their page cache is brought into the cell's state
     once: bool = False  # time one repetition a trial, however short
 
@@ -61,6 +61,7 @@ class Trial:
     number: int  # of trials of this cell before, in this result
     overrides: tuple[str, ...]  # of train.py's configuration: the user's, and the input's
     input: Input
+    scratch: Path  # empty, and removed after the trial
 
 
 Make = Callable[[Trial], AbstractContextManager[Work]]
@@ -151,7 +152,6 @@ class Suite:
     where something is missing or wrong. ``conclude`` and ``sections`` read the record of ``results.json``.
     """
 
-    name: str
     title: str
     about: str  # what is measured and how, in a paragraph
     cells: Sequence[Cell]
@@ -163,3 +163,5 @@ class Suite:
     sections: Callable[[Mapping[str, Any], Path], list[Section]] | None = None
     varies: Mapping[str, str] = field(default_factory=dict)  # keys that cells set themselves, and what to give instead
     packages: Sequence[str] = ()  # whose versions matter besides those of every run
+    form: str | None = None  # of the data, where it can be no other
+    name: str = ""  # the module's; the command sets it

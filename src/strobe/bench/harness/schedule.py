@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from rich.console import Console
 
@@ -77,8 +78,10 @@ class Campaign:
                 results.budget_spent = True
                 continue
             watcher.tries(cell, number, self.left())
-            trial = Trial(self.folder / "cells" / slug(cell.name), number, tuple(self.overrides), self.found)
-            outcome = self.run(cell, trial, turn=settings.turn, timeout=settings.timeout)
+            place = self.folder / "cells" / slug(cell.name)
+            with TemporaryDirectory(prefix="strobe-", ignore_cleanup_errors=True) as scratch:
+                trial = Trial(place, number, tuple(self.overrides), self.found, Path(scratch))
+                outcome = self.run(cell, trial, turn=settings.turn, timeout=settings.timeout)
             results.add(cell, in_round, outcome)
             if isinstance(outcome, Failure):
                 self.failed.add(cell.name)

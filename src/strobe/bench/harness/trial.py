@@ -66,7 +66,8 @@ def attend(pipe: Connection, cell: Cell, trial: Trial, turn: float) -> None:
 
 def measure(cell: Cell, work: Work, turn: float) -> Report:
     """Warm up, then repeat for ``turn`` seconds, at least once."""
-    (work.warm_up or work.repeat)()
+    if work.warm_up or not work.once:
+        (work.warm_up or work.repeat)()
     found, share = list[Done](), None
     together = 1
     began = time.perf_counter()

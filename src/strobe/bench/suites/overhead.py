@@ -5,7 +5,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from omegaconf import DictConfig
@@ -40,7 +39,6 @@ def declare(cfg: DictConfig) -> Suite:
         for variant in (PLAIN, APPLICATION, UNTIMED, WAITING, RECORDING)
     }
     return Suite(
-        name="overhead",
         title="What the application costs",
         about="The same steps over the same batches, with the same data, loading, network and optimizer: written by "
         "hand in plain PyTorch, and trained by the application with all its callbacks and its logger. Then without the "
@@ -78,23 +76,21 @@ def train(trial: Trial, *, variant: str, seconds: float) -> Iterator[Work]:
     from strobe.callbacks import StepRecorder, TraceProfiler
 
     cfg = ready(trial.overrides, plain=True)
-    with TemporaryDirectory(prefix="strobe-") as scratch:
-        folder = Path(scratch)
-        traces = folder / "traces"
-        run = {
-            PLAIN: partial(plainly, cfg, folder, seconds),
-            APPLICATION: partial(apply, cfg, folder, seconds),
-            UNTIMED: partial(apply, cfg, folder, seconds, without=StepRecorder),
-            WAITING: partial(apply, cfg, folder, seconds, TraceProfiler(traces, skip_first=NEVER)),
-            RECORDING: partial(apply, cfg, folder, seconds, TraceProfiler(traces, wait=0, active=NEVER)),
-        }[variant]
+    folder, traces = trial.scratch, trial.scratch / "traces"
+    run = {
+        PLAIN: partial(plainly, cfg, folder, seconds),
+        APPLICATION: partial(apply, cfg, folder, seconds),
+        UNTIMED: partial(apply, cfg, folder, seconds, without=StepRecorder),
+        WAITING: partial(apply, cfg, folder, seconds, TraceProfiler(traces, skip_first=NEVER)),
+        RECORDING: partial(apply, cfg, folder, seconds, TraceProfiler(traces, wait=0, active=NEVER)),
+    }[variant]
 
-        def repeat() -> Done:
-            window = run(most=MOST)
-            size = cfg.data.batch_size
-            return Done(size, window.seconds * size / window.images, {"steps": window.steps})
+    def repeat() -> Done:
+        window = run(most=MOST)
+        size = cfg.data.batch_size
+        return Done(size, window.seconds * size / window.images, {"steps": window.steps})
 
-        yield Work(repeat, warm_up=lambda: None, once=True)
+    yield Work(repeat, once=True)
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:

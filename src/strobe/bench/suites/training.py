@@ -8,14 +8,13 @@ from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from strobe.bench.harness.declare import Cell, Done, Input, Plan, Request, Section, Suite, Table, Trial, Work, slug
+from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work, slug
 from strobe.bench.harness.results import faster, speed
 from strobe.bench.inputs import find_data, require_batch
 from strobe.callbacks.columns import PHASES
@@ -64,7 +63,6 @@ def declare(cfg: DictConfig) -> Suite:
             cells.append(cell)
             before = cell.name
     return Suite(
-        name="training",
         title="Training, change by change",
         about="One network, resnet18 unless the configuration says otherwise, is trained by the application, without "
         "augmentation or validation, on the same images in the same order: in small batches that the training process "
@@ -146,34 +144,23 @@ def train(trial: Trial, *, row: str, overrides: tuple[str, ...], seconds: float)
 
     Of the row ``ALONE`` only the model trains, on one batch.
     """
-    from strobe.app.build.instantiate import set_up_data
-    from strobe.app.run.batches import load_batch
-    from strobe.app.run.ceilings import train_on
-    from strobe.bench.steady import profile, ready, with_phases
+    from strobe.bench.steady import model_alone, profile, ready, with_phases
     from strobe.callbacks import TraceProfiler
 
     cfg = ready([*trial.overrides, *overrides])
     if row == ALONE:
-        cfg.ceilings_seconds = seconds
-
-        def alone() -> Done:
-            data = set_up_data(cfg)
-            images = len(data.datasets["train"])
-            return Done(images, images / train_on(load_batch(data), cfg, data).median)
-
-        yield Work(alone, warm_up=lambda: None, once=True)
+        yield Work(partial(model_alone, cfg, seconds), once=True)
         return
-    with TemporaryDirectory(prefix="strobe-") as scratch:
-        yield Work(partial(with_phases, cfg, Path(scratch), seconds), warm_up=lambda: None, once=True)
-        if trial.number == 0:
-            traces, tables = (
-                trial.folder.parents[1] / kind / slug(f"{cfg.trainer.accelerator} {row}") for kind in (TRACES, "tables")
-            )
-            try:
-                profiler = TraceProfiler(traces, tables=tables, wait=1, warmup=1, active=3, repeat=2, stop_after=True)
-                profile(cfg, Path(scratch), profiler, most=MOST)
-            except Exception:  # what was measured before is worth more
-                traceback.print_exc()
+    yield Work(partial(with_phases, cfg, trial.scratch, seconds), once=True)
+    if trial.number == 0:
+        traces, tables = (
+            trial.folder.parents[1] / kind / slug(f"{cfg.trainer.accelerator} {row}") for kind in (TRACES, "tables")
+        )
+        try:
+            profiler = TraceProfiler(traces, tables=tables, wait=1, warmup=1, active=3, repeat=2, stop_after=True)
+            profile(cfg, trial.scratch, profiler, most=MOST)
+        except Exception:  # what was measured before is worth more
+            traceback.print_exc()
 
 
 Measured = Mapping[str, Any]  # a cell of results.json

@@ -34,8 +34,6 @@ REPETITIONS, QUICK_REPETITIONS = 100, 20  # of the profiled work
 
 def declare(cfg: DictConfig) -> Suite:
     """Implementations x sizes, and one implementation under each profiler."""
-    if cfg.data.form != "photos":
-        raise ConfigError(f"suite=convolution takes a photo or noise, and data has {cfg.data.form}; leave data out")
     chosen = cfg.suite
     if chosen.implementations is not None and not chosen.implementations:
         raise ConfigError("suite.implementations=[] leaves nothing to measure; name at least one, or leave it out")
@@ -62,7 +60,6 @@ def declare(cfg: DictConfig) -> Suite:
     bounded = ", ".join(f"{name} {largest}" for name, largest in LARGEST.items() if largest and name in names)
     shape = f"{kernel}x{kernel}"
     return Suite(
-        name="convolution",
         title=f"One convolution, written in {f'{len(names)} ways' if len(names) > 1 else 'one way'}",
         about=f"A repetition convolves one square image, float32, with a kernel of {shape}, as large as the image "
         "afterwards, on one thread, NumPy's and torch's products of matrices too; padding is within what is timed. "
@@ -78,6 +75,7 @@ def declare(cfg: DictConfig) -> Suite:
         quick=Plan(rounds=2, turn=0.05, budget=28),
         full=Plan(rounds=9, turn=0.15, budget=330),
         find=_find,
+        form="photos",
         conclude=deferred("convolution.reading:conclusions"),
         sections=deferred("convolution.page:sections"),
         varies={

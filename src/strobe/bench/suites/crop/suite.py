@@ -35,8 +35,6 @@ _NOTE = (
 
 def declare(cfg: DictConfig) -> Suite:
     """Decoders alone, and in a published pipeline with each number of workers."""
-    if cfg.data.form != "photos":
-        raise ConfigError(f"suite=crop crops photos, and data has {cfg.data.form}; give data.root=FOLDER only")
     chosen = cfg.suite
     decoders = list(dict.fromkeys(chosen.decoders or NAMES))
     workers, batch = list(dict.fromkeys(chosen.workers or [1])), chosen.batch_size
@@ -50,7 +48,6 @@ def declare(cfg: DictConfig) -> Suite:
         ways = {name: deferred("crop.cells:train", decoder=name, **options) for name in decoders}
         cells += row("step", str(count), ways, at=float(count))
     return Suite(
-        name="crop",
         title="Crops of photos",
         about="Alone: 256x256 pixels at a random place of an encoded photo in memory, on one thread. In training: "
         f"worker processes do what a published pipeline does to each crop (a random mask, YCbCr, scaling), {batch} of "
@@ -67,6 +64,7 @@ def declare(cfg: DictConfig) -> Suite:
         quick=Plan(rounds=2, turn=0.15, budget=35),
         full=Plan(rounds=9, turn=1.5, budget=900),
         find=_find,
+        form="photos",
         conclude=conclude,
         sections=sections,
         varies={

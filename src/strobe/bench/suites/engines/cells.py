@@ -4,8 +4,6 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from itertools import count
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -14,11 +12,9 @@ from torch.utils.data import DataLoader
 
 from strobe.app.data.base import ImageData
 from strobe.app.loaders.buffer_pool import BufferPool, shared
-from strobe.app.run.batches import load_batch
-from strobe.app.run.ceilings import train_on
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.inputs import files_of, loader_keys, prepared
-from strobe.bench.steady import apply, ready
+from strobe.bench.steady import apply, model_alone, ready
 from strobe.bench.suites.engines.suite import BY_HAND
 from strobe.bench.suites.workers.pipelines import Draining, end_workers
 from strobe.measure.timing import clock
@@ -93,17 +89,14 @@ def fill(trial: Trial, *, way: str, size: int) -> Iterator[Work]:
 def train(trial: Trial, *, loader: str, threads: int, seconds: float, alone: bool) -> Iterator[Work]:
     """A training from the files as the application does it, or the same model on one batch that lies there already."""
     name, *engine = loader.split()
-    keys = [*trial.overrides, *loader_keys(name, trial.input.facts["packs"]), *engine, f"threads={threads}"]
-    cfg = ready(keys)
+    keys = loader_keys(name, trial.input.facts["packs"])
+    cfg = ready([*trial.overrides, *keys, *engine, f"threads={threads}"])
 
     def repeat() -> Done:
         size = cfg.data.batch_size
         if alone:
-            data, _ = prepared(keys)
-            cfg.ceilings_seconds = seconds
-            return Done(size, size / train_on(load_batch(data), cfg, data).median)
-        with TemporaryDirectory(prefix="strobe-") as scratch:
-            window = apply(cfg, Path(scratch), seconds)
+            return model_alone(cfg, seconds, size)
+        window = apply(cfg, trial.scratch, seconds)
         return Done(size, window.seconds * size / window.images)
 
-    yield Work(repeat, warm_up=lambda: None, once=True)
+    yield Work(repeat, once=True)

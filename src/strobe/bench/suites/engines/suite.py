@@ -74,7 +74,6 @@ def declare(cfg: DictConfig) -> Suite:
             cells += row("training", str(threads), ways, threads=threads)
         shown.append(Table("training", "Training, beside the model alone", rows="threads"))
     return Suite(
-        name="engines",
         title="Engines",
         about="Engines: shuffled batches without an end, taken as fast as they come, without training; the "
         "DataLoader by hand has persistent workers, and prefetches as many batches. BufferPool: a batch is filled, or "

@@ -88,7 +88,6 @@ def declare(cfg: DictConfig) -> Suite:
         Table("crop_policies", f"Squares of photos as they leave the host, batches of {PHOTOS}", rows="crop policy"),
     ]
     return Suite(
-        name="loading",
         title="From files to batches",
         about=f"A repetition loads {batches} batches of images in random order, in one process, and makes them what a "
         "model takes: float32, scaled and standardised. Loaders whose name says scale=numpy or scale=torch scale each "

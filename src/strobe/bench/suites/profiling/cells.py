@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from statistics import median
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -51,7 +50,7 @@ def beside(images: int, watched: float, unwatched: float, more: Mapping[str, flo
 
 
 @contextmanager
-def callbacks(_: Trial, *, kind: str) -> Iterator[Work]:
+def callbacks(trial: Trial, *, kind: str) -> Iterator[Work]:
     """Steps that do next to nothing, with a callback and without it."""
     quieten()
     made: Callable[[Path], Callback | Profiler] = {
@@ -61,15 +60,12 @@ def callbacks(_: Trial, *, kind: str) -> Iterator[Work]:
         "SimpleProfiler": lambda _: SimpleProfiler(),
         "TraceML": lambda _: importlib.import_module(f"{TRACEML}.integrations.lightning").TraceMLCallback(),
     }[kind]
-    with TemporaryDirectory(prefix="strobe-") as scratch:
-        folder, numbers = Path(scratch), count()
+    numbers = count()
 
-        def one(watched: bool) -> Done:
-            if not watched:
-                return Done(1, tiny_step())
-            return Done(1, tiny_step(made(folder)))
+    def one(watched: bool) -> Done:
+        return Done(1, tiny_step(*([made(trial.scratch)] if watched else [])))
 
-        yield Work(lambda: by_turns(one, numbers))
+    yield Work(lambda: by_turns(one, numbers))
 
 
 class Attached(Strobe):
@@ -117,14 +113,13 @@ def traces(trial: Trial, *, options: Mapping[str, Any]) -> Iterator[Work]:
     cfg = _configured(trial)
 
     def repeat() -> Done:
-        with TemporaryDirectory(prefix="strobe-") as scratch:
-            profiler = Timed(Path(scratch) / "traces", **CYCLE, **options)
-            train(cfg, Path(scratch), profiler)
-            size = median(path.stat().st_size / CYCLE["active"] for path in profiler.traces)
+        profiler = Timed(trial.scratch / "traces", **CYCLE, **options)
+        train(cfg, trial.scratch, profiler)
+        size = median(path.stat().st_size / CYCLE["active"] for path in profiler.traces)
         more = {"bytes": size, "stall": median(profiler.stalls)}
         return beside(cfg.data.batch_size, median(profiler.watched), median(profiler.unwatched), more)
 
-    yield Work(repeat, warm_up=lambda: None, once=True)
+    yield Work(repeat, once=True)
 
 
 class Timed(TraceProfiler):
@@ -158,31 +153,30 @@ def spans(trial: Trial, *, recorded: bool) -> Iterator[Work]:
     Recorded ones are held against those that are switched off, and these against none; ``span`` is what one takes.
     """
     cfg = _configured(trial, "engine=torch", "engine.num_workers=0")
-    with TemporaryDirectory(prefix="strobe-") as scratch:
-        parts = build(cfg, Path(scratch))
-        parts.data.trainer = parts.trainer
-        times = _loading(parts.data.batches("train", parts.data.batch_size, shuffle=True, endless=True))
-        recorder, numbers, size = SpanFolder(Path(scratch)), count(), parts.data.batch_size
+    parts = build(cfg, trial.scratch)
+    parts.data.trainer = parts.trainer
+    times = _loading(parts.data.batches("train", parts.data.batch_size, shuffle=True, endless=True))
+    recorder, numbers, size = SpanFolder(trial.scratch), count(), parts.data.batch_size
 
-        def mark() -> None:
-            with span("read", 1):
-                pass
+    def mark() -> None:
+        with span("read", 1):
+            pass
 
-        def one(watched: bool) -> Done:
-            if recorded or watched:
-                recorder.start()
-                recorder.switch(recorded and watched)
-            else:
-                recorder.close()
-            next(times)  # pays for the change
-            seconds = median(next(times) for _ in range(8))
-            each = min(timeit.repeat(mark, number=2_000, repeat=3)) / 2_000 if watched else 0.0
-            return Done(size, seconds, {"span": each, "share": 2 * size * each / seconds})  # read and decode, a file
-
-        try:
-            yield Work(lambda: by_turns(one, numbers))
-        finally:
+    def one(watched: bool) -> Done:
+        if recorded or watched:
+            recorder.start()
+            recorder.switch(recorded and watched)
+        else:
             recorder.close()
+        next(times)  # pays for the change
+        seconds = median(next(times) for _ in range(8))
+        each = min(timeit.repeat(mark, number=2_000, repeat=3)) / 2_000 if watched else 0.0
+        return Done(size, seconds, {"span": each, "share": 2 * size * each / seconds})  # read and decode, a file
+
+    try:
+        yield Work(lambda: by_turns(one, numbers))
+    finally:
+        recorder.close()
 
 
 def _loading(batches: Any) -> Iterator[float]:
@@ -199,11 +193,11 @@ def python(trial: Trial, *, kind: str) -> Iterator[Work]:
     cfg, numbers, shares = _configured(trial), count(), dict[bool, float]()
 
     def one(watched: bool) -> Done:
-        with TemporaryDirectory(prefix="strobe-") as scratch:
-            folder = Path(scratch)
-            profiler = [PythonProfiler(folder, kind=kind, skip_first=2, steps=NEVER)] if watched else []
-            train(cfg, folder, *profiler, StepRecorder(folder / "steps.csv"))
-            rows = read_table(folder / "steps.csv").rows()[FIRST:]
+        folder = trial.scratch / ("watched" if watched else "unwatched")
+        folder.mkdir()
+        profiler = [PythonProfiler(folder, kind=kind, skip_first=2, steps=NEVER)] if watched else []
+        train(cfg, folder, *profiler, StepRecorder(folder / "steps.csv"))
+        rows = read_table(folder / "steps.csv").rows()[FIRST:]
         shares[watched] = median(row["data_wait"] / row["total"] for row in rows)
         return Done(cfg.data.batch_size, median(row["total"] for row in rows))
 
@@ -212,7 +206,7 @@ def python(trial: Trial, *, kind: str) -> Iterator[Work]:
         own = {"share": shares[True], "share_unwatched": shares[False]}
         return Done(done.images, done.seconds, {**done.figures, **own})
 
-    yield Work(repeat, warm_up=lambda: None, once=True)
+    yield Work(repeat, once=True)
 
 
 def _configured(trial: Trial, *own: str) -> DictConfig:

@@ -41,7 +41,6 @@ def declare(cfg: DictConfig) -> Suite:
     tables = list(cfg.suite.tables or CELLS)
     batch = f"batch {cfg.data.batch_size}"
     return Suite(
-        name="profiling",
         title="What profilers cost",
         about="Watched steps, each in turns with the same steps unwatched, in the same process; a cell's "
         "seconds are those of a watched step, or batch. Callbacks: the timers that are always on, a trace "

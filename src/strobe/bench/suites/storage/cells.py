@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -81,14 +80,14 @@ class Start:
 def deliver(trial: Trial, *, way: str, latency: int, workers: int, requests: int) -> Iterator[Work]:
     """An epoch by one way."""
     folder = Path(trial.input.facts["served"]) / FOLDERS[way]
-    with apart(folder, latency) as endpoint, TemporaryDirectory(prefix="strobe-") as scratch:
+    with apart(folder, latency) as endpoint:
         keys = [*trial.overrides, *trial.input.facts["shared"], f"data.root=s3://{BUCKET}/{folder.name}/photos"]
         keys += [f"data.endpoint={endpoint}", f"data.requests={requests}", "loader=native", "engine=litdata"]
         keys += [f"engine.num_workers={workers}", f"engine.prefetch_factor={PREFETCH}"]
         cfg = configure(keys).data
-        job = Job(keys, folder, endpoint, scratch, cfg.size, cfg.batch_size, workers, requests)
+        job = Job(keys, folder, endpoint, str(trial.scratch), cfg.size, cfg.batch_size, workers, requests)
         repeat = partial(_alone, job) if way == "storage" else partial(_epoch, WAYS[way], job)
-        yield Work(repeat, warm_up=lambda: None, once=True)
+        yield Work(repeat, once=True)
 
 
 @contextmanager

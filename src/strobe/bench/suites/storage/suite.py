@@ -32,8 +32,6 @@ PREFETCH = 2  # batches for each worker
 
 def declare(cfg: DictConfig) -> Suite:
     """Latencies x ways; the ratios are to LitData."""
-    if cfg.data.form != "photos":
-        raise ConfigError("suite=storage measures photos; leave data=... out, or give data=image_folder data.root=DIR")
     asked = cfg.suite
     if asked.photos < (least := asked.workers * PREFETCH * cfg.data.batch_size):
         raise ConfigError(
@@ -48,7 +46,6 @@ def declare(cfg: DictConfig) -> Suite:
         }
         cells += row("storage", str(latency), ways, COLUMNS["litdata"], at=float(latency))
     return Suite(
-        name="storage",
         title="Photos from storage",
         about="SeaweedFS serves the photos from the loopback; each request waits for the row's milliseconds (0: "
         "nothing lies between). Each way takes a whole epoch of shuffled batches of whole photos, resized to squares; "
@@ -65,6 +62,7 @@ def declare(cfg: DictConfig) -> Suite:
         quick=Plan(rounds=1, turn=1.0, budget=60),
         full=Plan(rounds=7, turn=1.0, budget=1500),
         find=_find,
+        form="photos",
         conclude=conclude,
         varies={
             "loader": "suite.ways=[NAME,...]",

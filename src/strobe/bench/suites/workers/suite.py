@@ -44,8 +44,6 @@ def declare(cfg: DictConfig) -> Suite:
     """Stages x workers x pipelines; the ratios are to the published DataLoader with as many workers."""
     from strobe.measure.environment import usable_cores
 
-    if cfg.data.form != "photos":
-        raise ConfigError("suite=workers measures photos; leave data=... out, or give data=image_folder data.root=DIR")
     has_gpu = _has_gpu()
     possible = [stage for stage in STAGES if stage != "transfer" or has_gpu]
     stages = list(cfg.suite.stages or ([possible[0], possible[-1]] if cfg.quick else possible))
@@ -68,7 +66,6 @@ def declare(cfg: DictConfig) -> Suite:
             cells += row(stage, str(count), ways, COLUMNS["torch"], **at)
     missing = "" if has_gpu else " There is no GPU here, and so no transfer to one."
     return Suite(
-        name="workers",
         title="Photos by workers",
         about="Whole photos, decoded and resized to squares, in order and without an end, from files in the page "
         "cache. A repetition begins when the workers run and what they had ready is taken. DataLoader (source) and "
@@ -83,6 +80,7 @@ def declare(cfg: DictConfig) -> Suite:
         quick=Plan(rounds=1, turn=0.1, budget=40),
         full=Plan(rounds=7, turn=1.0, budget=1500),
         find=_find,
+        form="photos",
         conclude=conclude,
         varies={
             "engine": 'suite.workers=[N,...], or suite.pipelines=["strobe engine.KEY=VALUE",...]',
