@@ -9,7 +9,7 @@ import pytest
 from strobe.app.sweep.campaign import completed, make_empty, require_unused
 from strobe.errors import ConfigError
 from strobe.process.locks import alone_in
-from strobe.records.sweep import NAME, Cell, Run, Sweep, read_sweep
+from strobe.records.sweep import NAME, Run, Sweep, SweepCell, read_sweep
 from support.files import plant
 from support.refusals import refusal
 
@@ -22,8 +22,10 @@ SWEEP = Sweep(
     status="interrupted",
     seconds=12.5,
     cells=[
-        Cell(0, ["seed=1"], [Run(1, "0-seed-1", "completed", None, 5.0), Run(2, "0-seed-1.2", "failed", "no", 0.5)]),
-        Cell(1, ["seed=2"]),
+        SweepCell(
+            0, ["seed=1"], [Run(1, "0-seed-1", "completed", None, 5.0), Run(2, "0-seed-1.2", "failed", "no", 0.5)]
+        ),
+        SweepCell(1, ["seed=2"]),
     ],
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from strobe.records.sweep import Cell, Run, Sweep
+from strobe.records.sweep import Run, Sweep, SweepCell
 
 PHASES = {"data_wait": 25, "transfer": 1, "forward": 5, "backward": 6, "optimizer": 2, "callbacks": 1, "other": 1}  # ms
 ENVIRONMENT = {
@@ -66,7 +66,7 @@ def write_sweep(folder: Path, cells: Sequence[tuple[str, Sequence[Any]]], **chan
     """
     sweep = Sweep("python train.py -m", [], max(len(runs) for _, runs in cells), 0, "2026-01-01", "completed", 9.0)
     for number, (overrides, runs) in enumerate(cells):
-        cell = Cell(number, overrides.split())
+        cell = SweepCell(number, overrides.split())
         for repeat, outcome in enumerate(runs, 1):
             name = f"{number}-cell" + (f".{repeat}" if repeat > 1 else "")
             if isinstance(outcome, str):

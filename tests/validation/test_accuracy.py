@@ -16,7 +16,7 @@ from strobe.errors import DataError
 from strobe.overrides import applied
 from strobe.validation import accuracy as grid
 from strobe.validation import ledger, lines
-from strobe.validation.accuracy_cells import Cell, cells
+from strobe.validation.accuracy_cells import GridCell, cells
 from strobe.validation.ledger import Entry
 from support.composing import composed_data, configured
 from support.ledger_entries import entry
@@ -166,7 +166,7 @@ def test_each_round_has_its_order_by_the_seed_and_time_ends_them(
     ran: list[str] = []
     clock = iter(range(0, 10_000, 30))
 
-    def run_cell(cell: Cell, *_: object) -> Entry:
+    def run_cell(cell: GridCell, *_: object) -> Entry:
         ran.append(cell.name)
         next(clock)
         return entry(cell.cause, cell.cause, cell=cell.name, half=cell.half)
@@ -219,7 +219,7 @@ def test_a_wrong_argument_is_refused(arguments: list[str], said: str, capsys: py
 
 
 def test_a_run_that_cannot_start_is_a_failure_in_one_line(tmp_path: Path) -> None:
-    found = grid.run_cell(Cell("broken", None, ("data.batch_size=0",)), ["threads=1"], tmp_path / "it's", {})
+    found = grid.run_cell(GridCell("broken", None, ("data.batch_size=0",)), ["threads=1"], tmp_path / "it's", {})
     assert (found.failure or "").startswith("data.batch_size=0 is out of range")
     assert "\n" not in (found.failure or "")
     assert (found.found, found.measured, found.right) == (None, None, False)

@@ -1,6 +1,5 @@
 """The end of a suite: writes the record, torch's measurements, a table, pictures and a page, and prints tables."""
 
-import csv
 import logging
 import pickle
 import statistics
@@ -16,10 +15,10 @@ from strobe.bench.harness import baseline
 from strobe.bench.harness.baseline import Baseline
 from strobe.bench.harness.declare import Section, Suite
 from strobe.bench.harness.results import Results, failures
-from strobe.bench.shown import Shown, ranges, shown_of
+from strobe.bench.shown import ONE_TRIAL, Shown, ranges, shown_of
 from strobe.present.format import counted, estimate, figure
 from strobe.present.terminal import say
-from strobe.records.files import whole
+from strobe.records.files import interval_columns, whole, write_csv
 
 TABLE = "results.csv"
 MEASUREMENTS = "measurements.pkl"
@@ -102,14 +101,13 @@ def effort(record: Mapping[str, Any]) -> str:
 
 def write_table(path: Path, record: Mapping[str, Any]) -> None:
     """``results.csv``, whole or not at all: a row for each cell; seconds, rates and ratios with their intervals."""
-    ends = [(name, end) for name in INTERVALS for end in ("median", "low", "high")]
-    with whole(path) as partial, partial.open("w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow([*COLUMNS, *(f"{name}_{end}" for name, end in ends), "spread", "visits"])
-        for cell in record["cells"]:
-            figures = [(cell[name] or {}).get(end) for name, end in ends]
-            told = [*(cell[name] for name in COLUMNS), *figures]
-            table.writerow([*told, cell["seconds"]["spread"], len(cell["visits"])])
+    rows = []
+    for cell in record["cells"]:
+        row = {name: cell[name] for name in COLUMNS}
+        for name in INTERVALS:
+            row |= interval_columns(name, cell[name])
+        rows.append(row | {"spread": cell["seconds"]["spread"], "visits": len(cell["visits"])})
+    write_csv(path, rows)
 
 
 def print_results(console: Console, suite: Suite, record: Mapping[str, Any], sections: Sequence[Section] = ()) -> None:
@@ -148,7 +146,7 @@ def _table(shown: Shown) -> RichTable:
         before = cell["row"]
         if value := shown.value(cell):
             spread = cell["seconds"]["spread"]
-            row += [figure(value.median), value.interval, "" if spread is None else f"{spread:.0%}"]
+            row += [figure(value.median), value.interval or ONE_TRIAL, "" if spread is None else f"{spread:.0%}"]
             row += [estimate(cell["ratio"])] * against
             made.add_row(*map(Text, row))
             row = [""] * len(headings)

@@ -11,17 +11,18 @@ from markupsafe import Markup
 
 from strobe.bench.harness.declare import Section as SuiteSection
 from strobe.bench.harness.declare import Suite
-from strobe.bench.shown import Cell, Shown, ranges, setting, shown_of
+from strobe.bench.harness.results import CellRecord
+from strobe.bench.shown import ONE_TRIAL, Shown, ranges, setting, shown_of
 from strobe.measure.statistics import ENOUGH, FEWEST
-from strobe.present.format import TIMES, counted, cut, duration, figure, interval, percent, times
+from strobe.present.format import TIMES, counted, duration, figure, interval, percent, times
 from strobe.present.page import render as rendered
 from strobe.present.page import shown as text_of
 from strobe.present.page import write_whole
 from strobe.present.parts import (
     Block,
+    Cell,
     Chart,
     Command,
-    Errors,
     Files,
     Heading,
     Page,
@@ -36,7 +37,7 @@ from strobe.present.parts import (
     note,
     strong,
 )
-from strobe.present.parts import Cell as TableCell
+from strobe.present.parts import errors as numbered
 from strobe.report.footer import machine, versions
 
 NAME, FOLDER = "report.html", "pictures"
@@ -147,47 +148,49 @@ def _table(shown: Shown) -> Section:
     errors = list(dict.fromkeys(cell["error"] for cell in shown.cells if cell["error"]))
     against = _against(shown)
     parts: list[Part] = [Chart(shown.picture().inline()), _grid(shown, against, errors), *_legend(shown, against)]
-    if errors:
-        parts.append(Errors([(f"[{n}] failed", _ended(shown, error), error) for n, error in enumerate(errors, 1)]))
+    parts += numbered(((_name(shown, cell), cell["error"]) for cell in shown.cells if cell["error"]), "[{}] failed")
     parts += note(link(f"{FOLDER}/{shown.file}", "The picture as a file"))
     return Section(anchor, shown.table.title, about, parts, wide=True)
 
 
 def _grid(shown: Shown, against: Mapping[str, str], errors: Sequence[str]) -> Table:
     order = {name: number for number, name in enumerate(shown.rows)}
-    lines: dict[tuple[object, ...], dict[str, Cell]] = {}  # by row, threads and page cache
+    lines: dict[tuple[object, ...], dict[str, CellRecord]] = {}  # by row, threads and page cache
     for cell in sorted(shown.cells, key=lambda cell: order[cell["row"]]):
         lines.setdefault((cell["row"], *(cell[key] for key in shown.varying)), {})[cell["column"]] = cell
     rows, before = [], None
     for (name, *varying), named in lines.items():
-        cells: list[Words | TableCell] = []
+        cells: list[Words | Cell] = []
         if name != before:
             css, down = "short" * (len(str(name)) <= _SHORT), sum(key[0] == name for key in lines)
-            cells.append(TableCell(str(name), css, head=True, down=down))
+            cells.append(Cell(str(name), css, head=True, down=down))
             before = name
         cells += ["" if value is None else str(value) for value in varying]
-        cells += [TableCell(_figures(shown, named.get(column), against, errors), "figure") for column in shown.columns]
+        cells += [Cell(_figures(shown, named.get(column), against, errors), "figure") for column in shown.columns]
         rows.append(cells)
-    heads: list[Words | TableCell] = [
+    heads: list[Words | Cell] = [
         head[:1].upper() + head[1:]
         for head in (shown.table.rows, *("threads" if key == "threads" else "page cache" for key in shown.varying))
     ]
     for name in shown.columns:
         css = next(shown.css(cell) for cell in shown.cells if cell["column"] == name)
         broken = _BREAKS.sub(r"\1<wbr/>", str(text_of(name)))
-        heads.append(TableCell(Text(Markup(f'<i class="key {css}"></i>\u00a0{broken}'), "span"), "figure"))
+        heads.append(Cell(Text(Markup(f'<i class="key {css}"></i>\u00a0{broken}'), "span"), "figure"))
     few = "few" * (len(shown.columns) < 4) or "many" * (len(shown.columns) > _MANY)
     return Table(heads, rows, f"cells {few}")
 
 
-def _figures(shown: Shown, cell: Cell | None, against: Mapping[str, str], errors: Sequence[str]) -> Words:
+def _figures(shown: Shown, cell: CellRecord | None, against: Mapping[str, str], errors: Sequence[str]) -> Words:
     if cell is None:
         return ""
     value = shown.value(cell)
     failed = [f"[{errors.index(cell['error']) + 1}]"] if cell["error"] else []
     if value is None:
         return Text(cell["status"], "b", "bad" if failed else "none", failed)
-    small: list[Words] = [value.interval, *(Text(f"failed later {number}", "span", "bad") for number in failed)]
+    small: list[Words] = [
+        value.interval or ONE_TRIAL,
+        *(Text(f"failed later {number}", "span", "bad") for number in failed),
+    ]
     if ratio := cell["ratio"]:
         of = f"of {against[cell['name']]}" if len(set(against.values())) > 1 else ""
         spread = interval(ratio["low"], ratio["high"])
@@ -224,12 +227,8 @@ def _legend(shown: Shown, against: Mapping[str, str]) -> list[Part]:
     return note(*told)
 
 
-def _ended(shown: Shown, error: str) -> str:
-    """The cells that an error ended."""
-    ended = [cell for cell in shown.cells if cell["error"] == error]
-    named = ([shown.row(cell["row"]), cell["column"], shown.variant(cell)] for cell in ended)
-    names = "; ".join(", ".join(filter(None, parts)) for parts in named)
-    return cut(names, 570) + (f" ({counted(len(ended), 'cell')})" if len(ended) > 1 else "")
+def _name(shown: Shown, cell: CellRecord) -> str:
+    return ", ".join(filter(None, (shown.row(cell["row"]), cell["column"], shown.variant(cell))))
 
 
 def baseline(record: Mapping[str, Any]) -> Section:

@@ -6,29 +6,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.bench.harness.declare import Suite, Table, slug
+from strobe.bench.harness.results import CellRecord
 from strobe.measure.statistics import ENOUGH
 from strobe.present.charts.bars import Bar, bars
 from strobe.present.charts.lines import LONGEST, SERIES, Point, Series, lines
 from strobe.present.charts.scale import axis
 from strobe.present.charts.svg import Picture
-from strobe.present.format import counted, cut, figure, interval, written
+from strobe.present.format import Value, counted, cut, figure, written
 
+ONE_TRIAL = "one trial"  # in the place of an interval
 UNITS = {"ms": "ms", "images/s": "images/s", "us an image": "µs an image"}
-Cell = Mapping[str, Any]  # of results.json
-
-
-@dataclass(frozen=True)
-class Value:
-    """A figure in the table's unit, with its 95% interval, or the range of few; without one of a single trial."""
-
-    median: float
-    low: float | None
-    high: float | None
-
-    @property
-    def interval(self) -> str:
-        """``1,200 to 1,270``."""
-        return interval(self.low, self.high) or "one trial"
 
 
 @dataclass(frozen=True)
@@ -36,7 +23,7 @@ class Shown:
     """One table: its cells, and the number of each column's colour."""
 
     table: Table
-    cells: Sequence[Cell]
+    cells: Sequence[CellRecord]
     colours: Mapping[str, int]
 
     @property
@@ -64,7 +51,7 @@ class Shown:
         """Of ``threads`` and ``cache``, what differs within the table."""
         return [key for key in ("threads", "cache") if len({cell[key] for cell in self.cells}) > 1]
 
-    def variant(self, cell: Cell) -> str:
+    def variant(self, cell: CellRecord) -> str:
         """What tells a cell from others of its row and column, such as ``4 threads, cold``; mostly nothing."""
         return ", ".join(text for key in self.varying if (text := setting(key, cell[key])))
 
@@ -72,19 +59,19 @@ class Shown:
         """A row's name in words: ``batch size 32`` for a bare 32."""
         return f"{self.table.rows} {name}".strip() if re.fullmatch(r"[\d.,]+", name) else name
 
-    def css(self, cell: Cell) -> str:
+    def css(self, cell: CellRecord) -> str:
         """The class of its column's colour."""
         return f"s{self.colours[cell['column']] % SERIES + 1}"
 
-    def value(self, cell: Cell) -> Value | None:
-        """None where nothing was measured."""
+    def value(self, cell: CellRecord) -> Value | None:
+        """In the table's unit; without an interval where there was one trial, and None where there was none."""
         if not cell["visits"]:
             return None
         of, scale = ("seconds", 1e3) if self.table.unit == "ms" else ("images_per_second", 1.0)
         median, low, high = (scale * cell[of][end] for end in ("median", "low", "high"))
         if self.table.unit == "us an image":
             median, low, high = 1e6 / median, 1e6 / high, 1e6 / low
-        return Value(median, low, high) if len(cell["visits"]) > 1 else Value(median, None, None)
+        return Value(median, low, high) if len(cell["visits"]) > 1 else Value(median)
 
     def picture(self) -> Picture:
         """The chart that the table declares."""
@@ -124,8 +111,8 @@ class Shown:
                 before = first
         return found
 
-    def _title(self, cell: Cell, value: Value | None) -> str:
-        return f"{cell['name']}: {figure(value.median)} ({value.interval}) {self.unit}" if value else ""
+    def _title(self, cell: CellRecord, value: Value | None) -> str:
+        return f"{cell['name']}: {figure(value.median)} ({value.interval or ONE_TRIAL}) {self.unit}" if value else ""
 
     def _series(self, at: Mapping[str, float]) -> list[Series]:
         """In the table's order, without those of which nothing was measured."""
@@ -153,7 +140,7 @@ def shown_of(suite: Suite, record: Mapping[str, Any]) -> list[Shown]:
     ]
 
 
-def ranges(cells: Sequence[Cell]) -> str:
+def ranges(cells: Sequence[CellRecord]) -> str:
     """``95% interval``, ``range`` of fewer trials, or both; nothing where no cell had two."""
     trials = [len(cell["visits"]) for cell in cells if len(cell["visits"]) > 1]
     if not trials:

@@ -24,7 +24,7 @@ LEARNING_RATE = frozenset({"model.lr", "model.lr_scaling", "model.lr_batch_size"
 DEFAULTS = "defaults"  # a cell that gives none of the overrides in which others differ
 
 Key = frozenset[tuple[str, str]]
-Cell = dict[str, Any]
+CellRecord = dict[str, Any]
 
 
 def grouped(runs: Sequence[Trained]) -> dict[Key, list[Trained]]:
@@ -48,7 +48,7 @@ def name_of(overrides: Mapping[str, str], keys: Sequence[str]) -> str:
     return " ".join(f"{key}={value}" if value or key[0] != "~" else key for key, value in given.items()) or DEFAULTS
 
 
-def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> Cell:
+def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> CellRecord:
     """A cell of ``comparison.json``, without what only a comparison with others tells; links start from ``folder``."""
     overrides = runs[0].overrides
     measured = [run for run in runs if run.rate is not None]

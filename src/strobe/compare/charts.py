@@ -7,14 +7,14 @@ from typing import Any
 from markupsafe import Markup
 
 from strobe.compare.cells import LEARNING_RATE
-from strobe.compare.shown import BATCH_SIZE, DEVICE, WORKERS, Cell, Comparison, Value, between
+from strobe.compare.shown import BATCH_SIZE, DEVICE, WORKERS, ComparedCell, Comparison, between
 from strobe.compare.speeds import ALONE
 from strobe.present import parts as kit
 from strobe.present.charts.lines import SERIES, Point, Series, lines
 from strobe.present.charts.rows import ROW, Stack, grid, on_axis, stacks
 from strobe.present.charts.scale import Scale, around_one, axis
 from strobe.present.charts.svg import line, rect, svg, tag
-from strobe.present.format import counted, cut, duration, figure, milliseconds, times, written
+from strobe.present.format import Value, counted, cut, duration, figure, milliseconds, times, written
 from strobe.report.steps import segments
 
 _MOST_LINES = 8  # of a chart that does not hold all of them
@@ -35,7 +35,7 @@ _SHAPES = {  # around the middle; a verdict's shape besides its colour
 }
 _OTHER = "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z"
 
-_Line = Mapping[float, Cell]  # cells that differ in one setting alone, by its value
+_Line = Mapping[float, ComparedCell]  # cells that differ in one setting alone, by its value
 _Over = tuple[
     str, str, frozenset[str]
 ]  # a setting in words and as records have it; keys in which a line's cells differ
@@ -98,7 +98,7 @@ def _charts(compared: Comparison, over: _Over, *, rings: Collection[tuple[int, f
     if len(kept) == 1:
         keys = [key for key in compared.keys if key not in without]
 
-    def point(cell: Cell, value: Value) -> Point:
+    def point(cell: ComparedCell, value: Value) -> Point:
         told = f"{figure(value.median)} {compared.unit}" + (f" ({value.interval})" if value.interval else "")
         ring = (cell.record.number("values", "batch_size"), value.median) in rings
         low, high = (value.low, value.high) if value.tells else (None, None)
@@ -122,7 +122,7 @@ def _charts(compared: Comparison, over: _Over, *, rings: Collection[tuple[int, f
     return [*([kit.Block(drawn, "panels")] if len(drawn) > 1 else drawn), *kit.note(*told)]
 
 
-def _first(cells: _Line) -> Cell:
+def _first(cells: _Line) -> ComparedCell:
     return next(iter(cells.values()))
 
 
@@ -130,7 +130,7 @@ def _lines(compared: Comparison, setting: str, without: Collection[str]) -> list
     """In order of their fastest cells; of two cells at one place the faster one counts."""
     found: list[_Line] = []
     for group in compared.grouped(without):
-        cells: dict[float, Cell] = {}
+        cells: dict[float, ComparedCell] = {}
         for cell in group:
             place = cell.record.number("values", setting)
             if place is not None and cell.rate:
@@ -193,7 +193,7 @@ def speedups(compared: Comparison) -> kit.Section:
     return kit.Section("speedup", title, about, [forest, *kit.note(told, dim)], wide=True)
 
 
-def _ratio(cell: Cell, ratio: Value, scale: Scale, marks: Sequence[float]) -> Markup:
+def _ratio(cell: ComparedCell, ratio: Value, scale: Scale, marks: Sequence[float]) -> Markup:
     middle, css = ROW / 2, cell.verdict.replace(" ", "-") if cell.verdict in _SHAPES else "undecided"
     one = scale.place(1.0)
     parts = [*grid(scale, marks), line(one, -1, one, ROW + 1, "one")]
@@ -235,7 +235,7 @@ def phases(compared: Comparison) -> kit.Section:
     return kit.Section("phases", title, about, parts, wide=True)
 
 
-def _groups(cells: list[Cell]) -> list[list[Cell]]:
+def _groups(cells: list[ComparedCell]) -> list[list[ComparedCell]]:
     """The cells, in two parts where one axis would leave nothing to see of the fastest."""
     totals = [sum(cell.phases.values()) for cell in cells]
     if max(totals) < _APART * min(totals):

@@ -1,6 +1,5 @@
 """A comparison, from runs to a table, ``comparison.json``, ``.csv`` and ``.html``."""
 
-import csv
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +14,7 @@ from strobe.measure.gate import parse_share
 from strobe.overrides import Parse
 from strobe.present.page import write_whole
 from strobe.present.terminal import console, say
-from strobe.records.files import whole, write_summary
+from strobe.records.files import interval_columns, write_csv, write_summary
 
 RECORD, TABLE, PAGE = "comparison.json", "comparison.csv", "comparison.html"
 
@@ -81,7 +80,7 @@ def _write_table(path: Path, comparison: Mapping[str, Any]) -> None:
         row = {"name": cell["name"], **cell["overrides"], "status": cell["status"], "verdict": cell["verdict"]}
         row["runs"] = sum(run["images_per_second"] is not None for run in cell["runs"])
         for name in ("images_per_second", "speedup"):
-            row |= {f"{name}_{end}": (cell[name] or {}).get(end) for end in ("median", "low", "high")}
+            row |= interval_columns(name, cell[name])
         row["interval_of"] = (cell["images_per_second"] or {}).get("of")
         row |= {f"{name}_seconds": (cell["step_seconds"] or {}).get(name) for name in (*PHASES, "total")}
         row |= {name: cell[name] for name in ("between_seconds", "images_per_step")}
@@ -89,7 +88,4 @@ def _write_table(path: Path, comparison: Mapping[str, Any]) -> None:
         row |= {"efficiency": cell["efficiency"], **cell["memory"]}
         row |= {name: (cell["accuracy"] or {}).get(name) for name in accuracy} | {"error": cell["error"]}
         table.append(row)
-    with whole(path) as partial, partial.open("w", newline="") as file:
-        rows = csv.DictWriter(file, list(table[0]))
-        rows.writeheader()
-        rows.writerows(table)
+    write_csv(path, table)

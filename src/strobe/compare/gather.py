@@ -6,7 +6,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strobe.compare.cells import Cell, Key, describe, differing, environment_differences, grouped, name_of, rates_of
+from strobe.compare.cells import (
+    CellRecord,
+    Key,
+    describe,
+    differing,
+    environment_differences,
+    grouped,
+    name_of,
+    rates_of,
+)
 from strobe.compare.runs import Trained, damaged_sweeps, find_runs, is_folder, is_sweep, tidy
 from strobe.compare.speeds import DIFFERENT_DAYS, Speeds, knees, ratio_of, too_few_days
 from strobe.diagnose.cores import TAKEN
@@ -71,7 +80,7 @@ def gather(asked: Asked) -> dict[str, Any]:
     if baseline.runs and baseline.key is None:  # it lies elsewhere
         measured[None] = baseline.runs
     speeds = Speeds(measured)
-    keyed, cases = list[tuple[Key | None, Cell]](), list[Case]()
+    keyed, cases = list[tuple[Key | None, CellRecord]](), list[Case]()
     for key, runs in found.items():
         cell = describe(runs, keys, asked.folder)
         if len(found) == 1 and not elsewhere:
@@ -116,7 +125,7 @@ def gather(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key, speeds: Speeds) -> Case:
+def _judged(cell: CellRecord, runs: Sequence[Trained], baseline: Baseline, key: Key, speeds: Speeds) -> Case:
     """A cell as the gate sees it, with its ratio to the baseline."""
     theirs = baseline.namesakes.get(key, ()) if baseline.namesakes else baseline.runs
     ours, reference = rates_of(runs), rates_of(theirs)
@@ -140,7 +149,7 @@ def _judged(cell: Cell, runs: Sequence[Trained], baseline: Baseline, key: Key, s
     return Case(cell["name"], ratio, failed, doubt)
 
 
-def _conclude(cells: Sequence[Cell], cases: Sequence[Case]) -> None:
+def _conclude(cells: Sequence[CellRecord], cases: Sequence[Case]) -> None:
     """Set each cell's ``speedup`` and ``verdict``, which hold for all cells together."""
     judged = [(cell, case, case.ratio) for cell, case in zip(cells, cases, strict=True) if case.ratio]
     for (cell, case, _), ratio in zip(judged, together([ratio for *_, ratio in judged]), strict=True):
@@ -149,7 +158,7 @@ def _conclude(cells: Sequence[Cell], cases: Sequence[Case]) -> None:
         cell["speedup_level"] = None if ratio.low is None else ratio.level
 
 
-def _mark_fastest(ranked: Sequence[tuple[Key | None, Cell]], speeds: Speeds) -> None:
+def _mark_fastest(ranked: Sequence[tuple[Key | None, CellRecord]], speeds: Speeds) -> None:
     """Set ``best``: the highest rate of completed cells; and ``fastest``: the cells that may be the fastest."""
     completed = [(key, cell) for key, cell in ranked if cell["status"] == "completed"]
     for best, cell in (completed or ranked)[:1]:
@@ -161,7 +170,7 @@ def _mark_fastest(ranked: Sequence[tuple[Key | None, Cell]], speeds: Speeds) -> 
 
 
 def _baseline_name(
-    baseline: Baseline, cells: list[tuple[Key | None, Cell]], keys: Sequence[str], folder: Path
+    baseline: Baseline, cells: list[tuple[Key | None, CellRecord]], keys: Sequence[str], folder: Path
 ) -> str | None:
     """The name of the cell that all are compared with; it becomes a row if it comes from elsewhere."""
     if not baseline.runs:
@@ -191,7 +200,7 @@ def _busy(cells: Sequence[tuple[str, Sequence[Trained]]]) -> list[str]:
     return [f"Other programs used up to {most} of the cores during {which}: their rates may be too low, and uneven"]
 
 
-def _notes(cells: Sequence[Cell], baseline: Baseline, lost: Sequence[str]) -> list[str]:
+def _notes(cells: Sequence[CellRecord], baseline: Baseline, lost: Sequence[str]) -> list[str]:
     """What a reader of the table should also know."""
     notes = []
     if few := sum(cell["verdict"] == "too few runs" for cell in cells):

@@ -9,10 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from strobe.compare.charts import devices, operators, over_batch, over_workers, phases, speedups
-from strobe.compare.shown import DEFAULT, MARKS, Cell, Comparison, Value, comparison_of
+from strobe.compare.shown import DEFAULT, MARKS, ComparedCell, Comparison, comparison_of
 from strobe.present import parts as kit
 from strobe.present.charts.svg import rect, svg, whisker
-from strobe.present.format import counted, cut, duration, figure, interval, percent, size, times
+from strobe.present.format import Value, counted, cut, duration, figure, interval, percent, size, times
 from strobe.present.page import render as rendered
 from strobe.present.page import shown
 from strobe.report.footer import machine, versions
@@ -170,7 +170,7 @@ class _Column:
     """A column of the table; it is left out where no cell has anything to show in it."""
 
     name: str
-    show: Callable[[Cell], kit.Words]
+    show: Callable[[ComparedCell], kit.Words]
     css: str = "figure"
     head: kit.Words = ""  # where it is not simply the name
 
@@ -201,24 +201,20 @@ def table(compared: Comparison) -> kit.Section:
         kit.Table(["Rank", *heads], rows, "cells all", "All cells", len(rows) > TALL, stacked=True),
         *_legend(compared),
     ]
-    told = []
-    for number, error in enumerate(errors, 1):
-        ended = [cell.name for cell in compared.cells if cell.error == error]
-        count = f" ({counted(len(ended), 'cell')})" if len(ended) > 1 else ""
-        told.append((f"[{number}]", f"{cut('; '.join(ended), 570)}{count}", error))
-    return kit.Section("cells", "All cells", about, [*parts, *([kit.Errors(told)] if told else [])], wide=True)
+    parts += kit.errors((cell.name, cell.error) for cell in compared.cells if cell.error)
+    return kit.Section("cells", "All cells", about, parts, wide=True)
 
 
 def _kept(compared: Comparison, columns: Sequence[_Column]) -> list[_Column]:
     return [column for column in columns if any(column.show(cell) for cell in compared.cells)]
 
 
-def _cells(columns: Sequence[_Column], cell: Cell) -> list[kit.Cell]:
+def _cells(columns: Sequence[_Column], cell: ComparedCell) -> list[kit.Cell]:
     return [kit.Cell(column.show(cell), column.css) for column in columns]
 
 
 def _setting(key: str) -> _Column:
-    def show(cell: Cell) -> kit.Words:
+    def show(cell: ComparedCell) -> kit.Words:
         value, given = cell.setting(key)
         return kit.Text(value, "span", "name" if given else "name none")
 
@@ -231,11 +227,11 @@ def _rates(compared: Comparison, errors: Sequence[str]) -> list[_Column]:
     most = max((value.median for value in rated), default=1.0)
     top = max([most, *(value.high or 0.0 for value in rated if value.tells)])
 
-    def rate(cell: Cell) -> kit.Words:
+    def rate(cell: ComparedCell) -> kit.Words:
         star = _STAR if cell.rate and cell.rate.of == "steps" else ""
         return kit.Text(figure(cell.rate.median), "b", small=[cell.rate.interval], after=star) if cell.rate else ""
 
-    def bar(cell: Cell) -> kit.Words:
+    def bar(cell: ComparedCell) -> kit.Words:
         if (value := cell.rate) is None:
             return ""
         parts = [rect(0, 1, value.median / top, _BAR - 2, "bar s8" if cell.baseline else "bar s1")]
@@ -243,7 +239,7 @@ def _rates(compared: Comparison, errors: Sequence[str]) -> list[_Column]:
             parts += whisker(value.low / top, value.high / top, _BAR / 2)
         return kit.Text(after=svg(_BAR, "", parts, "meter"))
 
-    def speedup(cell: Cell) -> kit.Words:
+    def speedup(cell: ComparedCell) -> kit.Words:
         return kit.strong(times(cell.speedup.median), cell.speedup.factors) if cell.speedup else ""
 
     return [
@@ -258,7 +254,7 @@ def _measures(compared: Comparison) -> list[_Column]:
     accuracies = {cell.accuracy[0] for cell in compared.cells if cell.accuracy}
     which = [*accuracies] if len(accuracies) == 1 else []
 
-    def accuracy(cell: Cell) -> kit.Words:
+    def accuracy(cell: ComparedCell) -> kit.Words:
         return kit.Text(f"{cell.accuracy[1]:.1%}", small=[] if which else [cell.accuracy[0]]) if cell.accuracy else ""
 
     return [
@@ -270,7 +266,7 @@ def _measures(compared: Comparison) -> list[_Column]:
     ]
 
 
-def _ending(cell: Cell, errors: Sequence[str]) -> list[kit.Text]:
+def _ending(cell: ComparedCell, errors: Sequence[str]) -> list[kit.Text]:
     """How it ended, where that is not simply that it completed."""
     if cell.status == "completed" and not cell.error:
         return []
@@ -279,7 +275,7 @@ def _ending(cell: Cell, errors: Sequence[str]) -> list[kit.Text]:
     return [kit.Text(f"{told}{which}", "small", "bad" if cell.status == "failed" else "fair")]
 
 
-def _why(cell: Cell, errors: Sequence[str], over: int) -> list[kit.Cell]:
+def _why(cell: ComparedCell, errors: Sequence[str], over: int) -> list[kit.Cell]:
     """Instead of figures, why there are none."""
     words = _ending(cell, errors) or [kit.Text(BLANK, "small", "fair")]
     if cell.error.strip():
@@ -287,7 +283,7 @@ def _why(cell: Cell, errors: Sequence[str], over: int) -> list[kit.Cell]:
     return [kit.Cell(words, "why", across=over)] if over else []
 
 
-def _reports(cell: Cell) -> list[kit.Text | str]:
+def _reports(cell: ComparedCell) -> list[kit.Text | str]:
     """A link to each run's report."""
     alone, left = len(cell.runs) == 1, len(cell.runs) - _MOST_RUNS
     if not any(run["report"] for run in cell.runs):

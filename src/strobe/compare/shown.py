@@ -8,8 +8,7 @@ from typing import Any
 
 from strobe.callbacks.columns import PHASES
 from strobe.compare.cells import ACCURACY, BATCH
-from strobe.measure import WIDEST
-from strobe.present.format import TIMES, counted, interval, percent, times
+from strobe.present.format import Value, counted, percent
 from strobe.present.parts import Text
 from strobe.records.run import Record
 
@@ -27,40 +26,7 @@ _PLAIN = re.compile(r"[-+.\de]+|true|false|null|none|default", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Value:
-    """A figure with its interval, if there is one: 95% of a rate; of a ratio as wide as suits the number of cells.
-
-    ``of`` says over what: runs, or the steps of one run.
-    """
-
-    median: float
-    low: float | None = None
-    high: float | None = None
-    of: str = "runs"
-
-    @property
-    def interval(self) -> str:
-        """``75.0 to 80.7``; empty where it is not known."""
-        return interval(self.low, self.high)
-
-    @property
-    def factors(self) -> str:
-        """``1.31 to 1.55``: the interval of a ratio, beside which the sign for times stands already."""
-        return interval(self.low, self.high, lambda value: times(value).removesuffix(TIMES))
-
-    @property
-    def tells(self) -> bool:
-        """Whether its interval is known, and narrow enough to be drawn."""
-        return self.low is not None and self.high is not None and self.high <= WIDEST * self.low
-
-    @property
-    def ends(self) -> list[float]:
-        """The figure and the ends of its interval, as far as they are known."""
-        return [end for end in (self.low, self.median, self.high) if end is not None]
-
-
-@dataclass(frozen=True)
-class Cell:
+class ComparedCell:
     """One configuration; rates are in the comparison's ``unit``, times in seconds for ``each``, memory in bytes."""
 
     record: Record
@@ -147,10 +113,10 @@ class Comparison:
 
     record: Record
     keys: Sequence[str]  # of the overrides that differ, in order
-    cells: Sequence[Cell]
-    measured: Sequence[Cell]
-    best: Cell | None  # the completed one with the highest rate
-    baseline: Cell | None  # that the others are held against, where it is one of them
+    cells: Sequence[ComparedCell]
+    measured: Sequence[ComparedCell]
+    best: ComparedCell | None  # the completed one with the highest rate
+    baseline: ComparedCell | None  # that the others are held against, where it is one of them
     gpus: Sequence[str]  # that any cell ran on
 
     @property
@@ -183,28 +149,28 @@ class Comparison:
         folder = self.record.text("against")
         return f"the same cell in {folder}" if folder else ""
 
-    def grouped(self, without: Collection[str]) -> list[list[Cell]]:
+    def grouped(self, without: Collection[str]) -> list[list[ComparedCell]]:
         """Measured cells that are alike in all overrides but these."""
         kept = [key for key in self.keys if key not in without]
-        found: dict[tuple[str, ...], list[Cell]] = {}
+        found: dict[tuple[str, ...], list[ComparedCell]] = {}
         for cell in self.measured:
             found.setdefault(tuple(cell.setting(key)[0] for key in kept), []).append(cell)
         return list(found.values())
 
-    def varying(self, cells: Collection[Cell], without: Collection[str]) -> list[str]:
+    def varying(self, cells: Collection[ComparedCell], without: Collection[str]) -> list[str]:
         """The keys in which these cells differ."""
         kept = [key for key in self.keys if key not in without]
         return [key for key in kept if len({cell.setting(key)[0] for cell in cells}) > 1]
 
-    def called(self, cell: Cell) -> str:
+    def called(self, cell: ComparedCell) -> str:
         """A cell's name in words."""
         return cell.short(self.keys) or cell.name
 
-    def label(self, cell: Cell) -> Text:
+    def label(self, cell: ComparedCell) -> Text:
         """A cell's name beside its row of a chart."""
         return Text(self.called(cell), "span", "name", [f" {words}" for words in cell.special])
 
-    def chosen(self, cells: Sequence[Cell], most: int) -> tuple[list[Cell], str]:
+    def chosen(self, cells: Sequence[ComparedCell], most: int) -> tuple[list[ComparedCell], str]:
         """So many cells at most: the fastest, the baseline and the slowest; with the words for what was left out."""
         if len(cells) <= most:
             return list(cells), ""
@@ -224,7 +190,7 @@ def comparison_of(record: Mapping[str, Any]) -> Comparison:
         words = (told["name"], told["status"], told["error"] or "", told["verdict"])
         best, baseline = bool(told["best"] and rate), told["name"] == record["baseline"]
         place = ("tied" if tied else "fastest") if told["fastest"] else "highest" if best and several else ""
-        cells.append(Cell(Record(told), best, place, baseline, *words, rate, speedup, told["runs"]))
+        cells.append(ComparedCell(Record(told), best, place, baseline, *words, rate, speedup, told["runs"]))
     measured = [cell for cell in cells if cell.rate]
     best_cell = next((cell for cell in cells if cell.best), None)
     baseline_cell = next((cell for cell in cells if cell.baseline), None)

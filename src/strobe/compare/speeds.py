@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
-from strobe.compare.cells import BATCH, LEARNING_RATE, Cell, Key
+from strobe.compare.cells import BATCH, LEARNING_RATE, CellRecord, Key
 from strobe.compare.runs import Trained
 from strobe.measure.statistics import FEWEST, LEVEL, RATIO_LEVEL, Blocks, Estimate, unpaired
 
@@ -123,7 +123,7 @@ class Speeds:
         return low, high
 
 
-def knees(cells: Sequence[tuple[Key | None, Cell]], speeds: Speeds) -> list[dict[str, Any]]:
+def knees(cells: Sequence[tuple[Key | None, CellRecord]], speeds: Speeds) -> list[dict[str, Any]]:
     """One for each group of completed cells that are alike in all but their batch size, of two sizes at least.
 
     No knee is reported if only the fastest batch is within 5% of the best. ``low`` and ``high`` are the batch sizes

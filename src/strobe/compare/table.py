@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strobe.compare.cells import ACCURACY, CEILINGS
-from strobe.compare.shown import Cell, Comparison, between, comparison_of
+from strobe.compare.shown import ComparedCell, Comparison, between, comparison_of
 from strobe.present.format import UNKNOWN, counted, estimate, figure, rate
 from strobe.present.terminal import say
 from strobe.records.sweep import INTERRUPTED
@@ -32,7 +32,7 @@ class Column:
     """A heading, and a cell's text below it."""
 
     heading: str
-    text: Callable[[Cell], str]
+    text: Callable[[ComparedCell], str]
     right: bool = True
 
 
@@ -53,7 +53,7 @@ def print_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
     say(console, *_lines(compared, comparison))
 
 
-def _table(title: str, columns: Sequence[Column], cells: Sequence[Cell]) -> Table:
+def _table(title: str, columns: Sequence[Column], cells: Sequence[ComparedCell]) -> Table:
     table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in columns:
         table.add_column(column.heading, justify="right" if column.right else "left", overflow="fold")
@@ -73,7 +73,7 @@ def _settings(compared: Comparison) -> list[Column]:
     return [Column(short[key] if clear else key, partial(_override, key), False) for key in keys]
 
 
-def _override(key: str, cell: Cell) -> str:
+def _override(key: str, cell: ComparedCell) -> str:
     return str(cell.record.mapping("overrides")[key])
 
 
@@ -100,7 +100,7 @@ def _figures(compared: Comparison) -> list[Column]:
     ]
 
 
-def _times(cell: Cell) -> str:
+def _times(cell: ComparedCell) -> str:
     """The speed-up; of one that is too wide to tell its end towards 1, or how many runs differ if that is beyond 1."""
     ratio = cell.speedup
     if ratio is None or ratio.tells or ratio.low is None:
@@ -111,11 +111,11 @@ def _times(cell: Cell) -> str:
     return f"at least {figure(ratio.low)}" if ratio.low > 1 else differ
 
 
-def _measured(cell: Cell) -> int:
+def _measured(cell: ComparedCell) -> int:
     return sum(run["images_per_second"] is not None for run in cell.runs)
 
 
-def _verdict(cell: Cell) -> str:
+def _verdict(cell: ComparedCell) -> str:
     if not cell.rate:
         return "not measured" if cell.status in ("completed", "mixed") else cell.status
     return cell.told_verdict
@@ -141,7 +141,7 @@ def _lines(compared: Comparison, comparison: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _how_many(cell: Cell) -> str:
+def _how_many(cell: ComparedCell) -> str:
     """How many of a cell's runs did not complete, in words."""
     lost = [run["status"] for run in cell.runs if run["status"] != "completed"]
     words = lost[0] if len(set(lost)) == 1 else "failed"

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,39 @@ def estimate(value: Mapping[str, Any] | None, show: Callable[[float], str] = fig
         return ""
     median, ends = show(value["median"]), interval(value["low"], value["high"], show)
     return f"{median} ({ends})" if ends and ends != f"{median} to {median}" else median
+
+
+@dataclass(frozen=True)
+class Value:
+    """A figure with its interval, if there is one: 95% of a rate; of a ratio as wide as suits the number of cells.
+
+    ``of`` says over what: runs, or the steps of one run.
+    """
+
+    median: float
+    low: float | None = None
+    high: float | None = None
+    of: str = "runs"
+
+    @property
+    def interval(self) -> str:
+        """``75.0 to 80.7``; empty where it is not known."""
+        return interval(self.low, self.high)
+
+    @property
+    def factors(self) -> str:
+        """``1.31 to 1.55``: the interval of a ratio, beside which the sign for times stands already."""
+        return interval(self.low, self.high, lambda value: times(value).removesuffix(TIMES))
+
+    @property
+    def tells(self) -> bool:
+        """Whether its interval is known, and narrow enough to be drawn."""
+        return self.low is not None and self.high is not None and self.high <= WIDEST * self.low
+
+    @property
+    def ends(self) -> list[float]:
+        """The figure and the ends of its interval, as far as they are known."""
+        return [end for end in (self.low, self.median, self.high) if end is not None]
 
 
 def written(mark: float) -> str:

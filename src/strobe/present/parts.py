@@ -7,6 +7,8 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
+from strobe.present.format import counted, cut
+
 
 @dataclass(frozen=True)
 class Text:
@@ -297,6 +299,18 @@ def notice(css: str, *parts: Part) -> list[Part]:
 def tiles(found: Sequence[Tile]) -> list[Part]:
     """The main figures; nothing without any."""
     return [Tiles(found)] if found else []
+
+
+def errors(ended: Iterable[tuple[str, str]], mark: str = "[{}]") -> list[Errors]:
+    """Each error with its number, as ``mark`` has it, and the cells that it ended; ``ended`` are cells and errors."""
+    cells: dict[str, list[str]] = {}
+    for cell, error in ended:
+        cells.setdefault(error, []).append(cell)
+    lines = []
+    for number, (error, names) in enumerate(cells.items(), 1):
+        count = f" ({counted(len(names), 'cell')})" if len(names) > 1 else ""
+        lines.append((mark.format(number), f"{cut('; '.join(names), 570)}{count}", error))
+    return [Errors(lines)] if lines else []
 
 
 def note(*sentences: str | Text) -> list[Part]:

@@ -1,10 +1,11 @@
 """Files that appear whole or not at all."""
 
+import csv
 import fcntl
 import json
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -81,6 +82,19 @@ def write_summary(path: Path, summary: dict[str, Any]) -> None:
     """Write a record as JSON, whole or not at all; infinities and NaN become null."""
     with whole(path) as partial:
         partial.write_text(json.dumps(_finite(summary), indent=2, allow_nan=False) + "\n")
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Write a table, whole or not at all; the first row's keys are the columns of all."""
+    with whole(path) as partial, partial.open("w", newline="") as file:
+        table = csv.DictWriter(file, list(rows[0]))
+        table.writeheader()
+        table.writerows(rows)
+
+
+def interval_columns(name: str, value: Mapping[str, Any] | None) -> dict[str, Any]:
+    """``NAME_median``, ``NAME_low`` and ``NAME_high`` of such a table; empty cells where there is no value."""
+    return {f"{name}_{end}": (value or {}).get(end) for end in ("median", "low", "high")}
 
 
 def keep_room(run_dir: Path) -> None:

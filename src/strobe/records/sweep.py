@@ -29,7 +29,7 @@ class Run:
 
 
 @dataclass
-class Cell:
+class SweepCell:
     """One configuration, by its overrides."""
 
     number: int
@@ -57,14 +57,14 @@ class Sweep:
     began: str
     status: Literal["running", "completed", "interrupted"] = "running"
     seconds: float = 0.0  # of all processes that measured into it
-    cells: list[Cell] = field(default_factory=list)
+    cells: list[SweepCell] = field(default_factory=list)
 
-    def cell(self, overrides: Sequence[str]) -> Cell:
+    def cell(self, overrides: Sequence[str]) -> SweepCell:
         """The cell with these overrides, in any order; a new one if there is none."""
         found = next((cell for cell in self.cells if cell.key == frozenset(overrides)), None)
         if found is None:
             number = 1 + max((cell.number for cell in self.cells), default=-1)
-            found = Cell(number, list(overrides))
+            found = SweepCell(number, list(overrides))
             self.cells.append(found)
         return found
 
@@ -96,7 +96,7 @@ def _parsed(record: dict[str, Any]) -> Sweep:
     if record["schema"] != SCHEMA:
         raise ValueError(f"schema {record['schema']!r} is not {SCHEMA}")
     cells = [
-        Cell(int(cell["number"]), [str(text) for text in cell["overrides"]], [_run(run) for run in cell["runs"]])
+        SweepCell(int(cell["number"]), [str(text) for text in cell["overrides"]], [_run(run) for run in cell["runs"]])
         for cell in record["cells"]
     ]
     return Sweep(

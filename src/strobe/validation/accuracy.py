@@ -37,7 +37,7 @@ from strobe.present.terminal import say
 from strobe.process.signals import exit_code
 from strobe.records.run import Record, load_record, rate_of
 from strobe.validation import ledger
-from strobe.validation.accuracy_cells import HALVES, Cell, cells
+from strobe.validation.accuracy_cells import HALVES, GridCell, cells
 from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, is_override
 from strobe.validation.ledger import Entry
@@ -112,7 +112,7 @@ def run(options: argparse.Namespace, console: Any) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def run_cell(cell: Cell, more: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Entry:
+def run_cell(cell: GridCell, more: Sequence[str], folder: Path, variables: Mapping[str, str]) -> Entry:
     """The cell's run, and the one with the overrides of its first finding, each in a fresh process."""
     began, measured = time.monotonic(), None
     failure: str | None = None

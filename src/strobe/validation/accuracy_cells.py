@@ -55,7 +55,7 @@ SHOWN = ("too-few-threads-resnet18", "double-precision-resnet18")  # which showe
 
 
 @dataclass(frozen=True)
-class Cell:
+class GridCell:
     """A short run.
 
     Attributes:
@@ -90,7 +90,7 @@ class Cell:
         return joined(BASE.split(), self.given)
 
 
-def cells(cores: int | None = None) -> tuple[Cell, ...]:
+def cells(cores: int | None = None) -> tuple[GridCell, ...]:
     """All cells, for a machine with so many cores for this process; None: for this machine.
 
     A part has a row for each: its name | right causes, none in a control | strength | overrides | perhaps the remedy.
@@ -99,7 +99,7 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
     out.
     """
     cores = cores or usable_cores()
-    beside, found = {"neighbour": 1, "neighbours-resnet18": 2 * cores}, list[Cell]()
+    beside, found = {"neighbour": 1, "neighbours-resnet18": 2 * cores}, list[GridCell]()
     parts = developed(cores), held_out(cores), fresh(cores), unseen(cores), stored()
     for half, rows in zip(HALVES, parts, strict=True):
         for row in rows.strip().splitlines():
@@ -107,7 +107,7 @@ def cells(cores: int | None = None) -> tuple[Cell, ...]:
             of = "developed" if name[0] in SHOWN else half
             more = beside.get(name[0], 0), tuple(causes[1:]), tuple(remedy), LINES.get(name[0])
             cause = causes[0] if causes else None
-            found.append(Cell(name[0], cause, tuple(given), of, " ".join(strength), *more))
+            found.append(GridCell(name[0], cause, tuple(given), of, " ".join(strength), *more))
     return tuple(found)
 
 

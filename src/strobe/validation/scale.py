@@ -33,7 +33,7 @@ from strobe.app.data.folders import files_of_classes, flat
 from strobe.app.data.image_folder import SUFFIXES
 from strobe.app.run.apart import ROOT
 from strobe.records.run import read_summary
-from strobe.records.sweep import Cell, Run, Sweep
+from strobe.records.sweep import Run, Sweep, SweepCell
 from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of
 
@@ -180,7 +180,7 @@ def of_cells(scratch: Path, count: int, short: Path) -> list[str]:
     sweep = Sweep("made up", [], 2, 0, "2026-01-01", "completed", 1.0)
     rates = random.Random(0)
     for number in range(count):
-        cell = Cell(number, [f"data.batch_size={8 + number}"])
+        cell = SweepCell(number, [f"data.batch_size={8 + number}"])
         for repeat in (1, 2):
             name = f"{number}.{repeat}"
             (folder / name).mkdir(parents=True)

@@ -16,7 +16,7 @@ from strobe.overrides import key_of
 from strobe.present.format import counted
 from strobe.present.terminal import ProgressDisplay, clock, console
 from strobe.records.run import Record, rate_of, read_summary
-from strobe.records.sweep import INTERRUPTED, NAME, OWN, UNFINISHED, Cell, Run, Sweep, read_sweep
+from strobe.records.sweep import INTERRUPTED, NAME, OWN, UNFINISHED, Run, Sweep, SweepCell, read_sweep
 
 
 class Campaign:
@@ -30,12 +30,12 @@ class Campaign:
         folder: Path,
         sweep: Sweep,
         train: Callable[[Sequence[str], Path], Ended],
-        subdirectory: Callable[[Cell], str],
+        subdirectory: Callable[[SweepCell], str],
     ) -> None:
         self.folder, self.sweep = folder, sweep
         self._train, self._subdirectory = train, subdirectory
 
-    def measure(self, cells: Sequence[Cell]) -> None:
+    def measure(self, cells: Sequence[SweepCell]) -> None:
         """Train every run that has not completed; the record is saved before and after each.
 
         Raises:
@@ -75,12 +75,12 @@ class Campaign:
         finally:
             sweep.save(self.folder)
 
-    def rate(self, cell: Cell) -> float | None:
+    def rate(self, cell: SweepCell) -> float | None:
         """Images/s, the median of a cell's completed runs; None if nothing was measured."""
         rates = [rate for run in cell.runs if _is_completed(run) and (rate := self._rate(run)) is not None]
         return statistics.median(rates) if rates else None
 
-    def _directories(self, due: Sequence[tuple[int, Cell]]) -> dict[tuple[int, int], str]:
+    def _directories(self, due: Sequence[tuple[int, SweepCell]]) -> dict[tuple[int, int], str]:
         """The directories of new runs, by cell and repeat; checked to be free before the first run begins."""
         new = [(cell.number, repeat) for repeat, cell in due if cell.run(repeat) is None]
         first = {cell.number: self._subdirectory(cell) for repeat, cell in due if cell.run(repeat) is None}
@@ -88,7 +88,7 @@ class Campaign:
         require_free(self.folder, found.values(), [run.directory for run in self.sweep.runs()])
         return found
 
-    def _begun(self, cell: Cell, repeat: int, directories: dict[tuple[int, int], str]) -> Run:
+    def _begun(self, cell: SweepCell, repeat: int, directories: dict[tuple[int, int], str]) -> Run:
         """The next run, with an empty directory, which the record names before it exists.
 
         If this process is killed, the next one knows that it may use the directory again.
@@ -102,7 +102,7 @@ class Campaign:
         self.sweep.save(self.folder)
         return run
 
-    def _measure(self, cell: Cell, run: Run) -> None:
+    def _measure(self, cell: SweepCell, run: Run) -> None:
         """Train once, and note in ``run`` how it ended."""
         began = time.monotonic()
         try:
@@ -169,7 +169,7 @@ def of_cells(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
     return cells
 
 
-def names(cells: Sequence[Cell]) -> dict[int, str]:
+def names(cells: Sequence[SweepCell]) -> dict[int, str]:
     """By number, the overrides in which a cell differs from the others; all of its overrides if it is the only one."""
     common = frozenset.intersection(*(cell.key for cell in cells)) if len(cells) > 1 else frozenset()
     return {cell.number: " ".join(text for text in cell.overrides if text not in common) for cell in cells}

@@ -22,7 +22,7 @@ from strobe.overrides import key_of, quoted
 from strobe.process.launch import started_by_torchrun
 from strobe.process.locks import alone_in
 from strobe.process.signals import exit_code
-from strobe.records.sweep import Cell, Sweep
+from strobe.records.sweep import Sweep, SweepCell
 
 OF_THIS_START = ("hydra.mode", "hydra.sweep.dir", "hydra.run.")
 OF_THE_SWEEP = (*OF_THIS_START, "hydra.sweep", "hydra/sweep", "hydra.launcher", "hydra/launcher")
@@ -98,7 +98,7 @@ class Processes:
         folders = [source.path for source in sources if source.provider == "command-line"]
         return [f"--config-name={name}"] * (name != "config") + [f"--config-dir={path}" for path in folders]
 
-    def _subdirectory(self, cell: Cell) -> str:
+    def _subdirectory(self, cell: SweepCell) -> str:
         """``hydra.sweep.subdir`` of a cell."""
         config = self._loader.load_sweep_config(self._config, cell.overrides)
         with open_dict(config):

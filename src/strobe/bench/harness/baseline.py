@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.bench.harness.results import NAME, rate_of, read_results
+from strobe.bench.harness.results import NAME, CellRecord, rate_of, read_results
 from strobe.errors import ConfigError
 from strobe.measure.gate import Case, Ruling, parse_share, rule
 from strobe.measure.statistics import FEWEST, Estimate, together, unpaired
@@ -13,7 +13,6 @@ from strobe.records.environment_difference import Origin, environment_difference
 
 USUAL = 7  # rounds that tell a tenth where trials vary by 5%
 FLAG = "fail_if_slower="
-Cell = Mapping[str, Any]  # of results.json
 
 
 @dataclass(frozen=True)
@@ -87,7 +86,7 @@ def ruled(record: Mapping[str, Any], earlier: Mapping[str, Any], limit: float) -
 
 def _pairs(
     record: Mapping[str, Any], earlier: Mapping[str, Any]
-) -> Iterator[tuple[str, Cell | None, Cell | None, Estimate | None]]:
+) -> Iterator[tuple[str, CellRecord | None, CellRecord | None, Estimate | None]]:
     """Each cell's name, its entry now and then (None if missing), and the ratio of speeds (None if unknown)."""
     then = {cell["name"]: cell for cell in earlier["cells"] if cell["visits"]}
     for now in record["cells"]:

@@ -20,6 +20,7 @@ NAME = "results.json"
 MACHINE = ("host", "cpu", "usable_cores", "gpu", "versions", "git_commit")
 SAME = ("suite", "quick", "input", "overrides", "settings.turn", *(f"environment.{key}" for key in MACHINE))
 DESCRIBED = ("name", "table", "row", "column", "threads", "cache", "at", "against")  # of a cell
+CellRecord = Mapping[str, Any]  # a cell of the record
 NEEDED = {"environment": {"host", "versions"}, "input": {"told", "generated"}, "settings": {"turn"}}
 
 
@@ -111,24 +112,24 @@ class Results:
         }
 
 
-def by_round(cell: Mapping[str, Any], against: Mapping[str, Any]) -> Interval | None:
+def by_round(cell: CellRecord, against: CellRecord) -> Interval | None:
     """How many times as fast a cell was as another, round by round; None if no round measured both."""
     theirs = {trial["round"]: rate_of(trial) for trial in against["visits"]}
     ratios = [rate_of(trial) / theirs[trial["round"]] for trial in cell["visits"] if trial["round"] in theirs]
     return paired(ratios).as_record() if ratios else None
 
 
-def faster(cell: Mapping[str, Any] | None, against: Mapping[str, Any] | None) -> str:
+def faster(cell: CellRecord | None, against: CellRecord | None) -> str:
     """The same as it is written, ``2.04 (1.98 to 2.11)``; empty if it is not known."""
     return estimate(by_round(cell, against)) if cell and against else ""
 
 
-def measured(record: Mapping[str, Any], table: str | None = None) -> list[Mapping[str, Any]]:
+def measured(record: Mapping[str, Any], table: str | None = None) -> list[CellRecord]:
     """The cells, of one table or of all, that were measured."""
     return [cell for cell in record["cells"] if cell["visits"] and table in (None, cell["table"])]
 
 
-def speed(cell: Mapping[str, Any]) -> float:
+def speed(cell: CellRecord) -> float:
     """Images/s of a cell that was measured."""
     return float(cell["images_per_second"]["median"])
 

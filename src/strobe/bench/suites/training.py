@@ -15,7 +15,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, Trial, Work, slug
-from strobe.bench.harness.results import faster, speed
+from strobe.bench.harness.results import CellRecord, faster, speed
 from strobe.bench.inputs import find_data, require_batch
 from strobe.callbacks.columns import PHASES
 from strobe.errors import ConfigError
@@ -163,13 +163,10 @@ def train(trial: Trial, *, row: str, overrides: tuple[str, ...], seconds: float)
             traceback.print_exc()
 
 
-Measured = Mapping[str, Any]  # a cell of results.json
-
-
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """What all changes bring, on each device, and a GPU; what is left to the ceiling; then what each change brings."""
 
-    def ratio(one: Measured, other: Measured, words: str, than: str = "") -> list[str]:
+    def ratio(one: CellRecord, other: CellRecord, words: str, than: str = "") -> list[str]:
         times = faster(one, other)
         return [f"{words}: {times} times as fast{than}"] if times else []
 
@@ -204,13 +201,13 @@ def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
     ]
 
 
-def _by_device(record: Mapping[str, Any]) -> dict[str, list[Measured]]:
+def _by_device(record: Mapping[str, Any]) -> dict[str, list[CellRecord]]:
     trained = [cell for cell in record["cells"] if cell["row"] != ALONE]
     tables = dict.fromkeys(cell["table"] for cell in trained)
     return {table: [cell for cell in trained if cell["table"] == table] for table in tables}
 
 
-def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:
+def _section(device: str, cells: Sequence[CellRecord], folder: Path) -> Section:
     rows, lines, bars = [], [], []
     for cell in cells:
         epoch, how = f"{written(cell['seconds'])} s", _how(cell)
@@ -250,7 +247,7 @@ def _section(device: str, cells: Sequence[Measured], folder: Path) -> Section:
     return Section(f"Epochs and steps on {DEVICES[device]}", body, "\n".join(lines))
 
 
-def _how(cell: Measured) -> str:
+def _how(cell: CellRecord) -> str:
     """Whether an epoch was timed in every trial."""
     if cell["figures"]["epochs"]["low"] >= 1:
         return "measured"

@@ -22,7 +22,6 @@ PIXELS = "photo_pixels"  # of a photo, in the median
 DECODE, MASK, COLOUR, SCALE, STEP = "decode_and_crop_jpeg", "random_mask", "convert_color", "scale", "train_step"
 RANGES = (DECODE, MASK, COLOUR, SCALE, STEP)
 WHOLE = "whole_step"  # beside the ranges: the mean of the traced steps
-Measured = Mapping[str, Any]  # a cell of results.json
 PARTS = {DECODE: "decode, crop", MASK: "random mask", COLOUR: "colours", SCALE: "scale", STEP: "training"}
 REST = "the rest"  # joining the batch, and the profiler's own
 _NOTE = (

@@ -9,7 +9,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, deferred, row
-from strobe.bench.harness.results import faster, measured, speed
+from strobe.bench.harness.results import CellRecord, faster, measured, speed
 from strobe.bench.inputs import MOST_FILES, class_folders, find_photos, require_sound
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
@@ -34,7 +34,6 @@ PUBLISHED = ("torch", "spdl")  # in whose processes torch computes on all cores,
 FULL_MODE = ("strobe loader.dct_scaling=false", "strobe engine=torch")  # columns of the full mode alone
 WORKERS = (1, 2, 4, 8, 16, 32)
 IN_FULL = "dct_scaling=false"  # in the name of ours that decodes photos at their full size
-Measured = Mapping[str, Any]  # a cell of results.json
 LEAST_BATCHES = 8  # of links to photos, so that an epoch is no shorter, however few photos there are
 ONE_BY_ONE = 32  # photos of a worker's turn where they are not batched
 GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of which there is where there is a GPU that torch may use
@@ -176,7 +175,7 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     return [*told, *more]
 
 
-def _beside(ours: Measured, cells: list[Measured], *others: str) -> str:
+def _beside(ours: CellRecord, cells: list[CellRecord], *others: str) -> str:
     """What it delivers, against the others with as many workers."""
     beside = {cell["column"]: cell for cell in cells if cell["at"] == ours["at"]}
     against = {COLUMNS[name]: faster(ours, beside.get(COLUMNS[name])) for name in others}
