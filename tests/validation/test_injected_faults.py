@@ -15,16 +15,16 @@ from strobe.validation.injected_faults import (
     LockedClassifier,
     ManyTensorsClassifier,
     PacedStream,
-    PooledClassifier,
     PythonAugmentation,
     SlowCallback,
     SlowLogger,
     SlowTransform,
     SmallClassifier,
-    WideClassifier,
 )
 from support.classifiers import OPTIONS
 from support.composing import composed_data
+
+FAULTS = "strobe.validation.injected_faults"
 
 
 def seconds_of(call: Callable[[], object]) -> float:
@@ -94,16 +94,15 @@ def test_a_lock_that_a_thread_holds_delays_the_step_and_ends_with_training() -> 
 
 
 @pytest.mark.parametrize(
-    ("kind", "at_least", "below"),
+    ("model", "at_least", "below"),
     [
-        (SmallClassifier, 1, 30_000),
-        (PooledClassifier, 1, 30_000),
-        (WideClassifier, 1 << 23, 9e6),
-        (ManyTensorsClassifier, 1500, 30_000),
+        (SmallClassifier(**OPTIONS), 1, 30_000),
+        (SmallClassifier(kind=f"{FAULTS}.PooledNetwork", **OPTIONS), 1, 30_000),
+        (SmallClassifier(kind=f"{FAULTS}.WideNetwork", **OPTIONS), 1 << 23, 9e6),
+        (ManyTensorsClassifier(**OPTIONS), 1500, 30_000),
     ],
 )
-def test_the_networks_have_the_size_that_they_are_for(kind: type[SmallClassifier], at_least: int, below: float) -> None:
-    model = kind(**OPTIONS)
+def test_the_networks_have_the_size_that_they_are_for(model: SmallClassifier, at_least: int, below: float) -> None:
     assert at_least <= sum(weights.numel() for weights in model.parameters()) < below
     images = torch.randn(5, 4, 16, 16)
     logits = model(images)
@@ -121,7 +120,8 @@ def test_the_layout_reaches_the_small_network() -> None:
 
 def test_a_run_takes_them_by_its_configuration(train: Any) -> None:
     ended = train(
-        "model._target_=strobe.validation.injected_faults.WideClassifier",
+        "model._target_=strobe.validation.injected_faults.SmallClassifier",
+        "+model.kind=strobe.validation.injected_faults.WideNetwork",
         "loader=tifffile",
         "loader._target_=strobe.validation.injected_faults.SlowDisk",
         "+loader.seconds=0.02",

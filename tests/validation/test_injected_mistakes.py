@@ -14,6 +14,7 @@ from strobe.app.loaders.base import LoadedData
 from strobe.app.loaders.memory import MemoryLoader
 from strobe.app.loaders.sources import ArraySource
 from strobe.validation import injected_mistakes as mistakes
+from strobe.validation.injected_faults import SmallClassifier
 from support.classifiers import OPTIONS
 from support.composing import composed_data
 
@@ -93,7 +94,7 @@ def test_adam_by_hand_is_adam() -> None:
 
 
 def test_a_network_cell_by_cell_learns() -> None:
-    model = mistakes.CellByCellClassifier(**OPTIONS)
+    model = SmallClassifier(kind="strobe.validation.injected_mistakes.CellByCellNetwork", **OPTIONS)
     logits = model(BATCH[0])
     assert logits.shape == (8, 3)
     logits.square().sum().backward()

@@ -7,6 +7,7 @@ after that, from public reports and without knowledge of the rules. The ``stored
 over slow lines. Each part is reported apart.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from strobe.measure.environment import usable_cores
@@ -18,11 +19,13 @@ PYTHON = "strobe.validation.injected_python"
 HABITS = "strobe.validation.injected_habits"
 MISTAKES = "strobe.validation.injected_mistakes"
 OPERATIONS = "strobe.validation.injected_operations"
-KINDS = ("Small", "Pooled", "Wide", "Waiting", "WaitingUpdate", "WaitingHook", "Leaking", "ManyTensors")
-SMALL, POOLED, WIDE, WAITING, UPDATE, HOOK, LEAKING, MANY_TENSORS, LOCKED, LOOP, NORMS, PENALTY = (
-    f"model._target_={FAULTS}.{kind}Classifier"
-    for kind in (*KINDS, "Locked", "MetricLoop", "GradientNorms", "LazyPenalty")
+NAMES = ("Small", "Waiting", "Leaking", "ManyTensors", "Locked", "MetricLoop", "GradientNorms", "LazyPenalty")
+SMALL, WAITING, LEAKING, MANY_TENSORS, LOCKED, LOOP, NORMS, PENALTY, ENLARGING = (
+    f"model._target_={FAULTS}.{name}Classifier" for name in (*NAMES, "Enlarging")
 )
+UPDATE, HOOK = f"{WAITING} +model.place=update", f"{WAITING} +model.place=hook"
+KIND = f"{SMALL} +model.kind"  # another small network
+POOLED, WIDE = f"{KIND}={FAULTS}.PooledNetwork", f"{KIND}={FAULTS}.WideNetwork"
 BASE = (
     "trainer.accelerator=cpu trainer.max_epochs=-1 trainer.max_time={seconds:8} trainer.min_steps=15 "
     "trainer.limit_val_batches=2 trainer.check_val_every_n_epoch=10 trainer.num_sanity_val_steps=0 "
@@ -44,7 +47,6 @@ BUSY_CALLBACK = f"+callbacks.slow._target_={FAULTS}.SlowCallback +callbacks.slow
 UNEVEN_DISK = f"loader=tifffile loader._target_={FAULTS}.UnevenDisk +loader.seconds"
 SMALL_PHOTOS = f"data=image_folder data._target_={FAULTS}.SmallPhotos data.root=. data.size=224"
 HOARDING = f"loader=tifffile loader._target_={FAULTS}.HoardingTiles"
-ENLARGING = f"model._target_={FAULTS}.EnlargingClassifier"
 TINY = f"{BATCH}=8"
 RESNET18 = f"+model.small=false {BATCH}=128 {SGD}"  # in a class of faults
 TRANSFORM = f"loader._target_={FAULTS}"
@@ -93,29 +95,45 @@ class GridCell:
 def cells(cores: int | None = None) -> tuple[GridCell, ...]:
     """All cells, for a machine with so many cores for this process; None: for this machine.
 
-    A part has a row for each: its name | right causes, none in a control | strength | overrides | perhaps the remedy.
-
     Transfers, kernel launches and synchronisation cost nothing that could be injected on a CPU: the grid leaves them
     out.
     """
     cores = cores or usable_cores()
-    beside, found = {"neighbour": 1, "neighbours-resnet18": 2 * cores}, list[GridCell]()
+    beside = {"neighbour": 1, "neighbours-resnet18": 2 * cores}
     parts = developed(cores), held_out(cores), fresh(cores), unseen(cores), stored()
-    for half, rows in zip(HALVES, parts, strict=True):
-        for row in rows.strip().splitlines():
-            name, causes, strength, given, remedy, *_ = (part.split() for part in f"{row}|".split("|"))
-            of = "developed" if name[0] in SHOWN else half
-            more = beside.get(name[0], 0), tuple(causes[1:]), tuple(remedy), LINES.get(name[0])
-            cause = causes[0] if causes else None
-            found.append(GridCell(name[0], cause, tuple(given), of, " ".join(strength), *more))
-    return tuple(found)
+    return tuple(
+        cell_of(row, half, beside)
+        for half, rows in zip(HALVES, parts, strict=True)
+        for row in rows.strip().splitlines()
+    )
+
+
+def cell_of(row: str, half: str, beside: Mapping[str, int]) -> GridCell:
+    """The cell of one row of a part: ``name | causes | strength | overrides | remedy``.
+
+    Of several causes, all of which are right, the first is the one that was injected. A control has neither causes nor
+    a strength. The remedy may be left out. ``beside``: how many other processes compute, by the cell's name.
+    """
+    name, causes, strength, overrides, remedy = (column.strip() for column in f"{row}|".split("|")[:5])
+    right = tuple(causes.split())
+    return GridCell(
+        name,
+        cause=right[0] if right else None,
+        given=tuple(overrides.split()),
+        half="developed" if name in SHOWN else half,
+        strength=strength,
+        beside=beside.get(name, 0),
+        also=right[1:],
+        remedy=tuple(remedy.split()),
+        line=LINES.get(name),
+    )
 
 
 def developed(cores: int) -> str:
     """The part that rules were tried on."""
     photos, tiles, quick, slow = f"{CLEAN} {PHOTOS}", f"{CLEAN} {TILES}", f"{PHOTOS} {SMALL}", f"{TILES} {SLOW_DISK}"
     restarted = f"{CLEAN} engine.num_workers={2 * cores} {AT_ONCE}"
-    kind = f"{photos} model._target_={OPERATIONS}"
+    network, model = f"{photos} {KIND}={OPERATIONS}", f"{photos} model._target_={OPERATIONS}"
     epochs = f"{ADDED}={PYTHON}.SlowEpochs +callbacks.added.seconds=1 trainer.limit_train_batches=10"
     return f"""
         slow-decoder | loader | strong | {TILES} {SMALL} loader=rasterio loader.scale=numpy
@@ -152,15 +170,15 @@ def developed(cores: int) -> str:
         python-loop | single_thread | strong | {photos} model._target_={PYTHON}.LoopingClassifier
         littering | garbage_collection | strong | {photos} model._target_={PYTHON}.LitteringClassifier
         slow-epochs | between | strong | {photos} {SMALL} {epochs}
-        filters-each-step | constant_results | strong | {kind}.FilteringClassifier
-        predicted-again | repeated_forward | strong | {kind}.AgainClassifier
-        unused-decoder | unused_results | strong | {kind}.DecodingClassifier {BATCH}=128
-        one-hot-product | zeros | strong | {kind}.OneHotClassifier {BATCH}=128
-        repeated-context | alike_rows | strong | {kind}.ContextClassifier {BATCH}=128
-        nearest-codes | large_temporary | strong | {kind}.CodebookClassifier {BATCH}=128
-        attention-by-hand | unfused_attention | strong | {kind}.AttentiveClassifier {BATCH}=128
-        image-by-image-in-step | unbatched_loop | strong | {kind}.ImageByImageClassifier
-        teacher-with-gradients | unused_gradients | mild | {kind}.TeacherClassifier {BATCH}=128
+        filters-each-step | constant_results | strong | {network}.FilteringNetwork
+        predicted-again | repeated_forward | strong | {model}.AgainClassifier
+        unused-decoder | unused_results | strong | {network}.DecodingNetwork {BATCH}=128
+        one-hot-product | zeros | strong | {model}.OneHotClassifier {BATCH}=128
+        repeated-context | alike_rows | strong | {network}.ContextNetwork {BATCH}=128
+        nearest-codes | large_temporary | strong | {model}.CodebookClassifier {BATCH}=128
+        attention-by-hand | unfused_attention | strong | {network}.AttentiveNetwork {BATCH}=128
+        image-by-image-in-step | unbatched_loop | strong | {model}.ImageByImageClassifier
+        teacher-with-gradients | unused_gradients | mild | {model}.TeacherClassifier {BATCH}=128
         control-photos | | | {photos} {SMALL}
         control-large-batch | | | {photos} {SMALL} {FULL} {PLAIN}
         control-accumulation | | | {photos} {SMALL} trainer.accumulate_grad_batches=4
@@ -285,7 +303,7 @@ def unseen(cores: int) -> str:
         own-checkpoints-resnet18 | checkpoint | strong | {PHOTOS} {BATCH}=64 {saved}.every_n_train_steps=1 | {gone}
         clusters-each-epoch | between | strong | {kind}.ClusteringClassifier trainer.limit_train_batches=20 | {SMALL}
         views-validated-resnet18 | validation | mild | {resnet18}.ViewsClassifier {views} | {SMALL}
-        cell-by-cell | {small_batch} | strong | {kind}.CellByCellClassifier {BATCH}=16 | {BATCH}=512
+        cell-by-cell | {small_batch} | strong | {photos} {KIND}={MISTAKES}.CellByCellNetwork {BATCH}=16 | {BATCH}=512
         matched-by-image | single_thread | strong | {kind}.MatchingClassifier | {SMALL}
         simulator-in-step | stalled | strong | {kind}.SimulatorClassifier | {SMALL}
         plotted-by-thread | background_thread | strong | {small} {added}.PlotThread | {gone}

@@ -10,7 +10,8 @@ import threading
 import time
 import zlib
 from pathlib import Path
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -211,17 +212,22 @@ class PooledNetwork(SmallNetwork):
 class SmallClassifier(ImageClassifier):
     """So small a network that a run of seconds holds hundreds of steps, and that loading can be what limits it.
 
-    ``small=False`` takes the configured network, for a fault that both can have. ``seconds`` and ``times``: how long,
-    or how often, a fault does what it does; None: as its class has it.
+    ``small=False`` takes the configured network, for a fault that both can have; ``kind`` is the small one's class.
+    ``seconds`` and ``times``: how long, or how often, a fault does what it does; None: as its class has it.
     """
 
-    kind: type[SmallNetwork] = SmallNetwork
     seconds, times = 0.05, 1
 
     def __init__(
-        self, *, small: bool = True, seconds: float | None = None, times: int | None = None, **options: Any
+        self,
+        *,
+        small: bool = True,
+        kind: str = "strobe.bench.small.SmallNetwork",
+        seconds: float | None = None,
+        times: int | None = None,
+        **options: Any,
     ) -> None:
-        self.small = small
+        self.small, self.kind = small, kind
         self.seconds = self.seconds if seconds is None else seconds
         self.times = self.times if times is None else times
         super().__init__(**options)
@@ -230,7 +236,8 @@ class SmallClassifier(ImageClassifier):
         """The small network, whatever the stem; it starts at random."""
         if not self.small:
             return super().build_network(channels=channels, classes=classes, stem=stem, weights=weights)
-        return self.kind(channels, classes)
+        network: nn.Module = resolve_name(self.kind)(channels, classes)
+        return network
 
 
 class EnlargingClassifier(SmallClassifier):
@@ -238,12 +245,6 @@ class EnlargingClassifier(SmallClassifier):
 
     def forward(self, images: Tensor) -> Tensor:
         return super().forward(functional.interpolate(images, scale_factor=4))
-
-
-class WideClassifier(SmallClassifier):
-    """One whose optimizer has much to do."""
-
-    kind = WideNetwork
 
 
 class ManyTensorsClassifier(SmallClassifier):
@@ -257,9 +258,15 @@ class ManyTensorsClassifier(SmallClassifier):
 
 
 class WaitingClassifier(SmallClassifier):
-    """One that waits in one place of each step, as for a server or a lock."""
+    """One that waits in one ``place`` of each training step.
 
-    place = "step"
+    In the ``step`` itself, as for a server or a lock; in a ``hook`` before the update, as one that logs norms of
+    gradients; or in the ``update``, as for other machines' gradients.
+    """
+
+    def __init__(self, *, place: Literal["step", "hook", "update"] = "step", **options: Any) -> None:
+        self.place = place
+        super().__init__(**options)
 
     def training_step(self, *given: Any) -> Any:
         self._wait("step")
@@ -275,18 +282,6 @@ class WaitingClassifier(SmallClassifier):
     def _wait(self, place: str) -> None:
         if place == self.place:
             time.sleep(self.seconds)
-
-
-class WaitingUpdateClassifier(WaitingClassifier):
-    """One whose update waits, as for other machines' gradients."""
-
-    place = "update"
-
-
-class WaitingHookClassifier(WaitingClassifier):
-    """One with a slow hook before the update, as one that logs norms of gradients."""
-
-    place = "hook"
 
 
 class LockedClassifier(SmallClassifier):
@@ -348,9 +343,3 @@ class LeakingClassifier(SmallClassifier):
         self.kept = [*getattr(self, "kept", []), 0.0]
         compute(self.seconds * len(self.kept))
         return super().training_step(*given)
-
-
-class PooledClassifier(SmallClassifier):
-    """One that suffers from the wrong memory layout."""
-
-    kind = PooledNetwork

@@ -246,12 +246,6 @@ class CellByCellNetwork(SmallNetwork):
         return logits
 
 
-class CellByCellClassifier(SmallClassifier):
-    """One with such a network."""
-
-    kind = CellByCellNetwork
-
-
 class MatchingClassifier(SmallClassifier):
     """One that matches predictions and targets of each image by SciPy (facebookresearch/detr#562)."""
 

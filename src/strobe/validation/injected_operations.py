@@ -23,12 +23,6 @@ class FilteringNetwork(SmallNetwork):
         return super().forward(images * torch.stack(filters).mean())
 
 
-class FilteringClassifier(SmallClassifier):
-    """One with such a network."""
-
-    kind = FilteringNetwork
-
-
 class AgainClassifier(SmallClassifier):
     """One that predicts anew for each of its metrics."""
 
@@ -52,12 +46,6 @@ class DecodingNetwork(SmallNetwork):
     def forward(self, images: Tensor) -> Tensor:
         self.decoder(self.conv1(images))
         return super().forward(images)
-
-
-class DecodingClassifier(SmallClassifier):
-    """One with such a network."""
-
-    kind = DecodingNetwork
 
 
 class OneHotClassifier(SmallClassifier):
@@ -85,12 +73,6 @@ class ContextNetwork(SmallNetwork):
         return logits
 
 
-class ContextClassifier(SmallClassifier):
-    """One with such a network."""
-
-    kind = ContextNetwork
-
-
 class AttentiveNetwork(SmallNetwork):
     """A network that lets the 64 places of an image attend to each other, by a softmax between two products."""
 
@@ -102,12 +84,6 @@ class AttentiveNetwork(SmallNetwork):
             places = places + (weights @ heads).transpose(1, 2).flatten(2)
         logits: Tensor = self.head(self.conv2(places.transpose(1, 2).unflatten(2, (8, 8))).relu().mean((2, 3)))
         return logits
-
-
-class AttentiveClassifier(SmallClassifier):
-    """One with such a network."""
-
-    kind = AttentiveNetwork
 
 
 class CodebookClassifier(SmallClassifier):
