@@ -14,15 +14,14 @@ from typing import Any
 from rich.console import Console
 
 from strobe.duel import foreign
-from strobe.duel.paired_trial import FALSE, duel, is_told, quads
+from strobe.duel.paired_trial import FALSE, is_told, quads
 from strobe.duel.training import TakesTurns
 from strobe.errors import DataError
 from strobe.measure.statistics import FALSE_ALARM, Estimate, is_over, looks, sequential, share
 from strobe.present.format import counted, estimate
 from strobe.present.terminal import say
-from strobe.process.fork import Failure
 from strobe.tune.search import PROPOSALS
-from strobe.validation.experiment import interval_of
+from strobe.validation.experiment import fight, interval_of, start
 
 TRIALS, DUELS = "trials.json", "duels.json"  # what a folder holds
 ALARMS = 0.05  # of trials, whole searches, or duels of equals may find a difference
@@ -39,12 +38,13 @@ def trials(
 ) -> Iterator[list[float]]:
     """The ratios of the quads of each trial: candidates, one after the other, take turns with one incumbent."""
     with begin(overrides, folder / "A", timeout=TIMEOUT) as incumbent:
-        _start(incumbent, NAME)
+        start(incumbent, NAME)
         for number in _until(minutes):
             with begin(overrides, folder / "B", timeout=TIMEOUT) as candidate:
-                _start(candidate, NAME)
+                start(candidate, NAME)
                 how = {"turns": TURNS, "alpha": FALSE_ALARM / PROPOSALS, "seed": hash((seed, number))}
-                yield _fought(NAME, incumbent, candidate, seconds=seconds, **how)
+                ended = fight(NAME, incumbent, candidate, seconds=seconds, **how)
+                yield quads(ended.ours, ended.theirs)
 
 
 def duels(
@@ -58,9 +58,10 @@ def duels(
         where = {"variables": os.environ, "timeout": foreign.TIMEOUT, "place": folder}
         with begin(words, folder / "A", **where) as ours, begin(words, folder / "B", **where) as theirs:
             for side in (ours, theirs):
-                _start(side, command)
+                start(side, command)
             how = {"turns": QUADS, "enough": is_told, "alpha": FALSE, "seed": hash((seed, number))}
-            yield command, _fought(command, ours, theirs, seconds=seconds, **how)
+            ended = fight(command, ours, theirs, seconds=seconds, **how)
+            yield command, quads(ended.ours, ended.theirs)
 
 
 def _until(minutes: float) -> Iterator[int]:
@@ -69,18 +70,6 @@ def _until(minutes: float) -> Iterator[int]:
     while number == 0 or time.monotonic() < until:
         yield number
         number += 1
-
-
-def _start(training: TakesTurns, name: str) -> None:
-    if isinstance(started := training.start(), Failure):
-        raise DataError(f"{name} cannot train: {started.reason}")
-
-
-def _fought(name: str, ours: TakesTurns, theirs: TakesTurns, **how: Any) -> list[float]:
-    ended = duel(ours, theirs, **how)
-    if isinstance(ended, Failure):
-        raise DataError(f"{name} broke off: {ended.reason}")
-    return quads(ended.ours, ended.theirs)
 
 
 def keep(found: Iterable[Any], file: Path, console: Console) -> None:

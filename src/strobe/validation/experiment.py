@@ -5,9 +5,14 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from strobe.duel.paired_trial import Duel, duel
+from strobe.duel.training import TakesTurns
+from strobe.errors import DataError
 from strobe.measure.statistics import Interval, quantile
 from strobe.measure.statistics import share as share_of
+from strobe.process.fork import Failure
 
 
 def arguments(module: str, about: str, *, seed: str) -> argparse.ArgumentParser:
@@ -26,6 +31,20 @@ def folder_of(keep: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="strobe-") as scratch:
         yield Path(scratch)
+
+
+def start(training: TakesTurns, name: str) -> None:
+    """Start one side of a duel; a DataError says why it cannot train."""
+    if isinstance(started := training.start(), Failure):
+        raise DataError(f"{name} cannot train: {started.reason}")
+
+
+def fight(name: str, ours: TakesTurns, theirs: TakesTurns, **options: Any) -> Duel:
+    """The duel of two sides that were started; a DataError says why it broke off."""
+    ended = duel(ours, theirs, **options)
+    if isinstance(ended, Failure):
+        raise DataError(f"{name} broke off: {ended.reason}")
+    return ended
 
 
 def is_override(text: str) -> bool:

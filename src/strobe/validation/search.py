@@ -18,6 +18,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,9 @@ from rich.console import Console
 from rich.table import Table
 
 from strobe.app.tuning.trainee import Trainee
-from strobe.duel.paired_trial import Duel, alone, duel
+from strobe.duel.paired_trial import Duel, alone
 from strobe.duel.training import TakesTurns
+from strobe.errors import DataError, StrobeError
 from strobe.measure.statistics import recorded
 from strobe.measure.timing import shuffled
 from strobe.overrides import applied
@@ -38,7 +40,7 @@ from strobe.process.fork import Failure
 from strobe.tune.record import NAME
 from strobe.tune.table import times
 from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of, scored
+from strobe.validation.experiment import fight, folder_of, scored, start
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 120.0  # seconds until a training is warm, of a cell of the grid and in the finals
@@ -79,7 +81,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     cells = [applied(common, cell) for cell in grid(GRIDS[options.data])]
     with folder_of(options.keep) as folder:
         tunings = [search(cells[0], folder / f"tune-{number}", options) for number in range(options.searches)]
-        compare(tunings, cells, folder, console, options, begin=begun)
+        try:
+            compare(tunings, cells, folder, console, options, begin=begun)
+        except StrobeError as error:
+            sys.exit(str(error))
 
 
 def begun(overrides: Sequence[str], folder: Path) -> TakesTurns:
@@ -171,16 +176,12 @@ def finals(
     fastest = sorted((one for one in rated if one.images_per_second), key=lambda one: -(one.images_per_second or 0.0))
     found = []
     with begin(best, folder / "tuned") as tuned:
-        if isinstance(failure := tuned.start(), Failure):
-            raise SystemExit(f"What was found cannot be trained again: {failure.reason}")
+        start(tuned, "What was found")
         for place, one in enumerate(fastest[: options.finalists], 1):
-            with begin(one.overrides, folder / str(place)) as other:
-                ready = other.start()
-                result = (
-                    ready if isinstance(ready, Failure) else duel(other, tuned, seconds=options.seconds, early=False)
-                )
-                if isinstance(result, Duel):
-                    found.append((one, result))
+            name = " ".join(one.overrides)
+            with begin(one.overrides, folder / str(place)) as other, suppress(DataError):
+                start(other, name)
+                found.append((one, fight(name, other, tuned, seconds=options.seconds, early=False)))
     return found
 
 

@@ -12,6 +12,7 @@ from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Tabl
 from strobe.bench.harness.results import CellRecord, faster, measured, speed
 from strobe.bench.inputs import MOST_FILES, class_folders, find_photos, require_sound
 from strobe.errors import ConfigError
+from strobe.measure import environment
 from strobe.overrides import key_of
 from strobe.present.format import counted, figure
 
@@ -36,13 +37,10 @@ WORKERS = (1, 2, 4, 8, 16, 32)
 IN_FULL = "dct_scaling=false"  # in the name of ours that decodes photos at their full size
 LEAST_BATCHES = 8  # of links to photos, so that an epoch is no shorter, however few photos there are
 ONE_BY_ONE = 32  # photos of a worker's turn where they are not batched
-GPUS = ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")  # one of which there is where there is a GPU that torch may use
 
 
 def declare(cfg: DictConfig) -> Suite:
     """Stages x workers x pipelines; the ratios are to the published DataLoader with as many workers."""
-    from strobe.measure.environment import usable_cores
-
     has_gpu = _has_gpu()
     possible = [stage for stage in STAGES if stage != "transfer" or has_gpu]
     stages = list(cfg.suite.stages or ([possible[0], possible[-1]] if cfg.quick else possible))
@@ -50,7 +48,7 @@ def declare(cfg: DictConfig) -> Suite:
         raise ConfigError(f"suite.stages=[{','.join(stages)}]: transfer needs a GPU, and there is none; leave it out")
     every = [*COLUMNS, *(() if cfg.quick else FULL_MODE)]
     pipelines = _pipelines(every if cfg.suite.pipelines is None else cfg.suite.pipelines)
-    most = 2 if cfg.quick else max(4, usable_cores())
+    most = 2 if cfg.quick else max(4, environment.usable_cores())
     workers = list(cfg.suite.workers or [count for count in WORKERS if count <= most])
     cells: list[Cell] = []
     for stage in stages:
@@ -112,7 +110,7 @@ def _pipelines(given: Sequence[str]) -> list[str]:
 
 
 def _has_gpu() -> bool:
-    if not any(Path(device).exists() for device in GPUS):
+    if not environment.has_gpu():
         return False
     import torch  # which takes seconds to import, and is asked only where the answer may be yes
 
@@ -126,12 +124,11 @@ def _find(asked: Request, scratch: Path) -> Input:
     """
     from strobe.app.data.image_folder import USUAL
     from strobe.app.loaders.pil import PilLoader
-    from strobe.measure.environment import usable_cores
 
     found = find_photos(asked, scratch, most=MOST_FILES)
     paths = found.facts["paths"]
     loader, whole = PilLoader(scale="device"), lambda tall, wide: (0, 0, tall, wide)
-    with ThreadPoolExecutor(usable_cores()) as pool:  # a DataError names the first photo that cannot be read to its end
+    with ThreadPoolExecutor(environment.usable_cores()) as pool:  # a DataError names the first that is damaged
         list(pool.map(lambda path: loader.pixels(path, whole, asked.cfg.data.size or USUAL), paths))
     size = asked.cfg.data.batch_size
     batches = max(LEAST_BATCHES, -(-len(paths) // size))
