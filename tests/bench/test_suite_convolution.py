@@ -120,7 +120,7 @@ def test_a_photo_is_taken_where_a_folder_is_given(tmp_path: Path, monkeypatch: p
     find, cfg = declared("convolution").find, bench_config("suite=convolution", f"data.root={folder}")
     assert find(Request(cfg, "image_folder", ()), tmp_path / "none") == NOISE_FOUND
     found = find(Request(cfg, "image_folder", (f"data.root={folder}",)), tmp_path / "scratch")
-    assert (found.told, found.generated) == ("the middle of a.jpg, in grey", False)
+    assert (found.title, found.generated) == ("the middle of a.jpg, in grey", False)
     image = cells.grey_image(found.facts["photo"], 16)
     assert (image.shape, image.dtype) == ((16, 16), np.float32)
     assert 0 <= image.min() < image.max() <= 1

@@ -71,7 +71,7 @@ def test_only_photos_that_a_crop_fits_into_are_used(photos: Path, tmp_path: Path
     chosen = found(photos, tmp_path / "scratch")
     assert [Path(path).name for path in chosen.facts["paths"]] == ["0.jpg", "1.jpg", "2.jpg"]
     assert chosen.facts["sizes"] == [(300, 340), (256, 400), (271, 259)]
-    assert chosen.told.startswith("3 of 5 photos, 0.10 million pixels in the median; steps train on the ")
+    assert chosen.title.startswith("3 of 5 photos, 0.10 million pixels in the median; steps train on the ")
     (photos / "1.jpg").write_bytes((photos / "1.jpg").read_bytes()[:3000])
     with pytest.raises(DataError, match=r"1\.jpg is not a whole photo .*; remove it"):
         found(photos, tmp_path / "again")
@@ -239,7 +239,7 @@ def test_one_photo_is_enough_and_nothing_is_linked(tmp_path: Path, monkeypatch: 
     photograph(60, 80).save(tmp_path / "one.jpg")
     found = find_photos(asked(monkeypatch, f"++data.root={tmp_path}"), tmp_path / "scratch")
     assert found.facts["paths"] == [str(tmp_path / "one.jpg")]
-    assert found.told == "1 photo"
+    assert found.title == "1 photo"
     assert not (tmp_path / "scratch").exists()
 
 

@@ -153,7 +153,7 @@ def test_the_photos_of_strobe_data_are_found(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setenv("STROBE_DATA", str(tmp_path / "real"))
     given = found("image_folder", tmp_path / "one", "suite.loaders=[pil]", "data.batch_size=4")
     assert 10 < given.facts["images"] < 20  # of the training split
-    assert given.told == f"20 photos: {given.facts['images']} images for training"
+    assert given.title == f"20 photos: {given.facts['images']} images for training"
     for path in (tmp_path / "real" / "photos" / "any").glob("*.jpg"):
         if path.stem > "01":
             path.unlink()

@@ -76,16 +76,16 @@ def run(cfg: DictConfig) -> int:
     earlier = baseline.wanted(cfg.baseline, cfg.fail_if_slower, suite.name, settings.rounds)
     with alone_in(folder, "hydra.run.dir"), tempfile.TemporaryDirectory(prefix="strobe-bench-") as scratch:
         request = Request(cfg, HydraConfig.get().runtime.choices["data"], tuple(overrides))
-        found, machine = _found(suite, request, Path(scratch), cfg.timeout_seconds)
-        results = Results(suite, header(cfg, suite, found, machine))
+        source, machine = find_input(suite, request, Path(scratch), cfg.timeout_seconds)
+        results = Results(suite, header(cfg, suite, source, machine))
         if earlier is not None:
             baseline.require_same_work(results.header, earlier)
-        say(console, f"{suite.title}: {len(suite.cells)} cells, {found.told}")
+        say(console, f"{suite.title}: {len(suite.cells)} cells, {source.title}")
         if results.resume(folder / NAME):
             say(console, f"Continuing {folder / NAME}")
             if (results.header["environment"]["git_commit"] or "").endswith("+"):
                 say(console, "The code has uncommitted changes, so it may have changed since the first part.")
-        campaign = Campaign(results, settings, found, [*found.overrides, *overrides], folder)
+        campaign = Campaign(results, settings, source, [*source.overrides, *overrides], folder)
         say(console, f"About {clock(campaign.left())} in all, or less if cells are known well enough sooner")
         try:
             with Bar(console, results, settings.rounds) as bar:
@@ -113,7 +113,7 @@ def settings_of(cfg: DictConfig, suite: Suite) -> Settings:
 
 def _task() -> list[str]:
     """The user's overrides, except where to write."""
-    return [given for given in HydraConfig.get().overrides.task if not given.startswith("hydra.")]
+    return [override for override in HydraConfig.get().overrides.task if not override.startswith("hydra.")]
 
 
 def own_overrides(suite: Suite) -> list[str]:
@@ -129,7 +129,7 @@ def own_overrides(suite: Suite) -> list[str]:
     return kept
 
 
-def _found(suite: Suite, request: Request, scratch: Path, timeout: float) -> tuple[Input, dict[str, Any]]:
+def find_input(suite: Suite, request: Request, scratch: Path, timeout: float) -> tuple[Input, dict[str, Any]]:
     """The input and the machine, found by a process of its own, so that torch is not imported here."""
     outcome = in_fresh_process(_find, suite.find, request, scratch, timeout=max(FINDING, timeout), preload=[PRELOAD])
     if isinstance(outcome, Failure):
@@ -139,9 +139,9 @@ def _found(suite: Suite, request: Request, scratch: Path, timeout: float) -> tup
         )
     if isinstance(outcome, str):
         raise DataError(outcome)
-    found, machine = outcome
-    assert isinstance(found, Input)
-    return found, machine
+    source, machine = outcome
+    assert isinstance(source, Input)
+    return source, machine
 
 
 def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: Request, scratch: Path) -> None:
@@ -154,7 +154,7 @@ def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: R
         pipe.send(" ".join(str(error).split()))
 
 
-def header(cfg: DictConfig, suite: Suite, found: Input, machine: dict[str, Any]) -> dict[str, Any]:
+def header(cfg: DictConfig, suite: Suite, source: Input, machine: dict[str, Any]) -> dict[str, Any]:
     """What ``results.json`` holds besides the cells."""
     for package in suite.packages:
         try:
@@ -167,8 +167,8 @@ def header(cfg: DictConfig, suite: Suite, found: Input, machine: dict[str, Any])
         "title": suite.title,
         "about": suite.about,
         "quick": cfg.quick,
-        "input": {"told": found.told, "generated": found.generated},
-        "overrides": [given for given in _task() if given.partition("=")[0] not in HOW_MUCH],
+        "input": {"told": source.title, "generated": source.generated},
+        "overrides": [override for override in _task() if override.partition("=")[0] not in HOW_MUCH],
         "command": shlex.join(["python", "-m", "strobe.bench", *_task()]),
         "began": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "environment": machine | {"page_cache": " and ".join(sorted(caches, reverse=True)) or None},
@@ -180,15 +180,15 @@ def header(cfg: DictConfig, suite: Suite, found: Input, machine: dict[str, Any])
 def show(overrides: Sequence[str]) -> None:
     """Print all suites, or the cells of ``suite=NAME`` with the other overrides."""
     console = Console()
-    chosen = [given.removeprefix("suite=") for given in overrides if given.startswith("suite=")]
-    others = [given for given in overrides if not given.startswith("suite=")]
-    asked = [name for given in chosen for name in given.split(",")]
-    if unknown := set(asked) - set(names()):
+    chosen = [override.removeprefix("suite=") for override in overrides if override.startswith("suite=")]
+    others = [override for override in overrides if not override.startswith("suite=")]
+    wanted = [name for override in chosen for name in override.split(",")]
+    if unknown := set(wanted) - set(names()):
         raise ConfigError(f"suite={','.join(sorted(unknown))} is not there; give one of {', '.join(names())}")
-    of_one = next((given for given in others if given.lstrip("+~").startswith("suite.")), None)
-    if of_one and len(asked) != 1:
+    of_one = next((override for override in others if override.lstrip("+~").startswith("suite.")), None)
+    if of_one and len(wanted) != 1:
         raise ConfigError(f"{of_one} is a key of one suite; give suite=NAME too")
-    for name in asked or names():
+    for name in wanted or names():
         try:
             with initialize_config_dir(str(CONF), version_base="1.3"):
                 cfg = compose("bench", [f"suite={name}", *others], return_hydra_config=True)
@@ -198,8 +198,8 @@ def show(overrides: Sequence[str]) -> None:
         check(cfg)
         suite = declared(cfg)
         say(console, f"suite={suite.name}: {suite.title}, {len(suite.cells)} cells")
-        if asked:
+        if wanted:
             console.print(suite.about, markup=False, highlight=False)  # which is wrapped
             say(console, *(f"  {cell.name}" for cell in suite.cells))
-    if not asked:
+    if not wanted:
         say(console, "\npython -m strobe.bench --list suite=NAME lists its cells")

@@ -69,7 +69,7 @@ def save_measurements(path: Path, record: Mapping[str, Any]) -> None:
     from torch.utils.benchmark import Measurement
     from torch.utils.benchmark.utils.common import TaskSpec
 
-    found = []
+    measurements = []
     for cell in record["cells"]:
         if not cell["visits"]:
             continue
@@ -82,9 +82,9 @@ def save_measurements(path: Path, record: Mapping[str, Any]) -> None:
             num_threads=cell["threads"],
         )
         times = [statistics.median(trial["seconds"]) for trial in cell["visits"]]
-        found.append(Measurement(number_per_run=1, raw_times=times, task_spec=spec))
+        measurements.append(Measurement(number_per_run=1, raw_times=times, task_spec=spec))
     with whole(path) as partial:
-        partial.write_bytes(pickle.dumps(found))
+        partial.write_bytes(pickle.dumps(measurements))
 
 
 def effort(record: Mapping[str, Any]) -> str:
@@ -92,11 +92,11 @@ def effort(record: Mapping[str, Any]) -> str:
     counts = [len(cell["visits"]) for cell in record["cells"] if cell["status"] == "measured"]
     fewest, most = min(counts, default=0), max(counts, default=0)
     trials = counted(most, "trial") if fewest == most else f"{fewest} to {most} trials"
-    told = f"{trials} a cell in {record['seconds']:,.0f} s"
+    sentence = f"{trials} a cell in {record['seconds']:,.0f} s"
     if record["budget_spent"]:
         budget = f"{record['settings']['budget']:g}"
-        told += f"; budget_seconds={budget} ended it; to continue, give more, and the same hydra.run.dir"
-    return told
+        sentence += f"; budget_seconds={budget} ended it; to continue, give more, and the same hydra.run.dir"
+    return sentence
 
 
 def write_table(path: Path, record: Mapping[str, Any]) -> None:

@@ -33,8 +33,8 @@ def prepared(overrides: Sequence[str]) -> "tuple[ImageData, DictConfig]":
 
 def loader_keys(choice: str, packs: str) -> list[str]:
     """The overrides for a loader such as ``native loader.threads=2``; packs go below ``packs``."""
-    given = f"loader={choice}".split()
-    return [*given, f"loader.directory={packs}"] if given[0] == "loader=packed" else given
+    keys = f"loader={choice}".split()
+    return [*keys, f"loader.directory={packs}"] if keys[0] == "loader=packed" else keys
 
 
 def files_of(source: Any) -> list[str]:
@@ -60,54 +60,54 @@ def gives(overrides: Sequence[str], *keys: str) -> bool:
     return any(key_of(override) in keys for override in overrides)
 
 
-def find_data(asked: Request, scratch: Path) -> Input:
+def find_data(request: Request, scratch: Path) -> Input:
     """The DataModule's images; CIFAR-10's, where none are given, are generated below ``scratch``.
 
     ``facts`` are ``images``, those of the training split. Raises a StrobeError if something is missing or damaged.
     """
-    extra: tuple[str, ...] = (f"data={asked.data}",)
-    told = ""
-    files = gives(asked.overrides, "data.root", "data.download") or "STROBE_DATA" in os.environ
-    generated = asked.data == "cifar10" and not files
+    extra: tuple[str, ...] = (f"data={request.data}",)
+    title = ""
+    files = gives(request.overrides, "data.root", "data.download") or "STROBE_DATA" in os.environ
+    generated = request.data == "cifar10" and not files
     if generated:
         write_cifar10(scratch / "cifar-10-batches-py")
         extra += (f"data.root={scratch}", "data.verify=false")
-    elif asked.data == "image_folder" and not gives(asked.overrides, "data.root"):
-        photos = find_photos(asked, scratch, most=MOST_FILES)
-        told, generated = photos.told, photos.generated
+    elif request.data == "image_folder" and not gives(request.overrides, "data.root"):
+        photos = find_photos(request, scratch, most=MOST_FILES)
+        title, generated = photos.title, photos.generated
         extra += (f"data.root={class_folders(photos.facts['paths'], scratch / 'classes')}",)
-    data, _ = prepared([*extra, *asked.overrides])
+    data, _ = prepared([*extra, *request.overrides])
     count = len(data.datasets["train"])
-    if not told:
-        told = "noise in CIFAR-10's form, generated" if generated else data.title
-    told = f"{told}: {count:,} images for training"
-    return Input(told, generated or data.generated, extra, {"images": count})
+    if not title:
+        title = "noise in CIFAR-10's form, generated" if generated else data.title
+    title = f"{title}: {count:,} images for training"
+    return Input(title, generated or data.generated, extra, {"images": count})
 
 
-def find_loaded(asked: Request, scratch: Path, loaders: Sequence[str], *, packed: bool) -> Input:
+def find_loaded(request: Request, scratch: Path, loaders: Sequence[str], *, packed: bool) -> Input:
     """Like ``find_data``, for these loaders; packs for ``packed`` are written here, before any cell is measured.
 
     ``facts`` have ``packs`` too, the folder for what is packed.
     """
-    found, packs = find_data(asked, scratch), str(scratch / "packs")
-    common = [*found.overrides, *asked.overrides]
+    source, packs = find_data(request, scratch), str(scratch / "packs")
+    common = [*source.overrides, *request.overrides]
     for loader in loaders:
         require_sound(f"suite.loaders: {loader!r}", [*common, *loader_keys(loader, packs)])
     if packed:
         prepared([*common, *loader_keys("packed", packs)])
-    return Input(found.told, found.generated, found.overrides, {**found.facts, "packs": packs})
+    return Input(source.title, source.generated, source.overrides, {**source.facts, "packs": packs})
 
 
-def require_batch(size: int, found: Input, instead: str) -> None:
+def require_batch(size: int, source: Input, instead: str) -> None:
     """Raise a ConfigError if there are too few images for such batches."""
-    if size > (images := int(found.facts["images"])):
+    if size > (images := int(source.facts["images"])):
         raise ConfigError(
-            f"batches of {size} are more than the {images:,} images to train on ({found.told}); give a smaller "
+            f"batches of {size} are more than the {images:,} images to train on ({source.title}); give a smaller "
             f"{instead}, or more images with data.root=DIR"
         )
 
 
-def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> Input:
+def find_photos(request: Request, scratch: Path, *, most: int | None = None) -> Input:
     """JPEGs at any depth below ``data.root`` or, where only STROBE_DATA is given, in its ``photos``; or generated ones.
 
     Of more than ``most``, so many are chosen at random, the same each time. ``facts`` are ``paths``, in order. Raises a
@@ -115,24 +115,24 @@ def find_photos(asked: Request, scratch: Path, *, most: int | None = None) -> In
     """
     from strobe.app.data.folders import files_below
 
-    given = gives(asked.overrides, "data.root")
+    rooted = gives(request.overrides, "data.root")
     shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"
-    root = Path(asked.cfg.data.root) if given else shared
-    real = given or ("STROBE_DATA" in os.environ and shared.is_dir())
-    found = sorted(root / name for name in files_below(str(root), JPEG)) if real and root.is_dir() else []
-    paths = found if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
+    root = Path(request.cfg.data.root) if rooted else shared
+    real = rooted or ("STROBE_DATA" in os.environ and shared.is_dir())
+    photos = sorted(root / name for name in files_below(str(root), JPEG)) if real and root.is_dir() else []
+    paths = photos if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
     if not paths:
-        where = f"data.root={root}" if given else f"STROBE_DATA={os.environ['STROBE_DATA']}: its folder photos"
-        otherwise = "leave data.root out to measure on generated ones" if given else "unset STROBE_DATA"
+        where = f"data.root={root}" if rooted else f"STROBE_DATA={os.environ['STROBE_DATA']}: its folder photos"
+        otherwise = "leave data.root out to measure on generated ones" if rooted else "unset STROBE_DATA"
         raise DataError(
             f"{where} holds no JPEG photos, at any depth; give a folder of photos such as ImageNet's val as data.root, "
             f"or {otherwise}"
         )
-    told = f"{len(paths):,} photo{'s'[: len(paths) != 1]}" if real else f"{len(paths)} generated photos of 800x533"
+    title = f"{len(paths):,} photo{'s'[: len(paths) != 1]}" if real else f"{len(paths)} generated photos of 800x533"
     if most is not None and len(paths) > most:
         paths = [paths[place] for place in sorted(np.random.default_rng(0).permutation(len(paths))[:most])]
-        told = f"{most:,} of {told}"
-    return Input(told, not real, ("data=image_folder",), {"paths": [str(path) for path in paths]})
+        title = f"{most:,} of {title}"
+    return Input(title, not real, ("data=image_folder",), {"paths": [str(path) for path in paths]})
 
 
 def class_folders(paths: Sequence[str], folder: Path) -> Path:

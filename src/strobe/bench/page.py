@@ -96,12 +96,12 @@ def render(suite: Suite, record: Mapping[str, Any], sections: Sequence[SuiteSect
 
 def notices(record: Mapping[str, Any]) -> list[tuple[str, str]]:
     """What a reader must know before any figure, with the words of its badge."""
-    found = []
+    pairs = []
     if record["input"]["generated"]:
-        found.append(("The input is generated: real files may give other figures.", "generated input"))
+        pairs.append(("The input is generated: real files may give other figures.", "generated input"))
     if record["quick"]:
-        found.append(("Quick mode: a check that the suite works, too short for conclusions.", "quick mode"))
-    return found
+        pairs.append(("Quick mode: a check that the suite works, too short for conclusions.", "quick mode"))
+    return pairs
 
 
 def caption(record: Mapping[str, Any]) -> str:
@@ -201,30 +201,30 @@ def _figures(shown: Shown, cell: CellRecord | None, against: Mapping[str, str], 
 def _against(shown: Shown) -> dict[str, str]:
     """What each cell's ratio refers to, in words: that in which the other cell differs."""
     known = {cell["name"]: cell for cell in shown.cells}
-    found = {}
+    words = {}
     for cell in shown.cells:
         if cell["ratio"]:
             other = known.get(cell["against"], {})
             differing = [key for key in _KEYS if key in other and other[key] != cell[key]]
-            told = [shown.row(other[key]) if key == "row" else setting(key, other[key]) for key in differing]
-            found[cell["name"]] = ", ".join(part for part in told if part) or cell["against"]
-    return found
+            settings = [shown.row(other[key]) if key == "row" else setting(key, other[key]) for key in differing]
+            words[cell["name"]] = ", ".join(part for part in settings if part) or cell["against"]
+    return words
 
 
 def _legend(shown: Shown, against: Mapping[str, str]) -> list[Part]:
     names = set(against.values())
-    told = [f"Below a figure: its {spread}."] if (spread := ranges(shown.cells)) else []
+    sentences = [f"Below a figure: its {spread}."] if (spread := ranges(shown.cells)) else []
     if names:
         as_what = f"as {names.pop()} it is" if len(names) == 1 else "it is"
-        told.append(f"With {TIMES}: how many times as fast {as_what}.")
+        sentences.append(f"With {TIMES}: how many times as fast {as_what}.")
     held: dict[str, list[float]] = {}
     for cell in shown.cells:
         if cell["cache"] and cell["resident"] is not None:
             held.setdefault(cell["cache"], []).append(cell["resident"])
     if held:
         resident = ", ".join(f"{cache}: {percent(statistics.fmean(shares))}" for cache, shares in held.items())
-        told.append(f"Share of the files' pages in memory when timing began: {resident}.")
-    return note(*told)
+        sentences.append(f"Share of the files' pages in memory when timing began: {resident}.")
+    return note(*sentences)
 
 
 def _name(shown: Shown, cell: CellRecord) -> str:
@@ -237,13 +237,13 @@ def baseline(record: Mapping[str, Any]) -> Section:
     if not (compared := record.get("baseline")):
         return Section("baseline", title, "", [])
     counts = Counter(entry["verdict"] for entry in compared)
-    told = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.most_common())
+    verdicts = ", ".join(f"{count:,} {verdict}" for verdict, count in counts.most_common())
     rows = []
     for entry in compared:
         ratio, verdict = entry["ratio"], entry["verdict"]
         speed = strong(times(ratio["median"]), interval(ratio["low"], ratio["high"], times)) if ratio else ""
         rows.append((entry["name"], speed, Text(verdict, "span", _CSS.get(verdict, "none"))))
-    parts: list[Part] = [Paragraph(Text(f"{told}.", "b"))]
+    parts: list[Part] = [Paragraph(Text(f"{verdicts}.", "b"))]
     if unlike := record["unlike_baseline"]:
         lines = [Text(words) for words in unlike]
         parts.append(Block([Paragraph(Text("Not the same in both:", "b")), Files(lines, "")], "fair"))
@@ -280,8 +280,8 @@ def method(record: Mapping[str, Any]) -> Section:
     if cache := record["environment"].get("page_cache"):
         lines.append(f"Page cache: {cache}. {_CACHE}")
     states = Counter(cell["status"] for cell in cells).most_common()
-    told = ", ".join(f"{count:,} {status}" for status, count in states)
-    lines.append(f"{counted(len(cells), 'cell')} in {duration(record['seconds'])}: {told or 'nothing'}.")
+    outcomes = ", ".join(f"{count:,} {status}" for status, count in states)
+    lines.append(f"{counted(len(cells), 'cell')} in {duration(record['seconds'])}: {outcomes or 'nothing'}.")
     files = Files([link(name, name, words) for name, words in _FILES.items()], "figures-files")
     parts: list[Part] = [
         *map(Paragraph, lines),

@@ -93,11 +93,11 @@ class Shown:
         ordered = sorted(self.cells, key=lambda cell: self.columns.index(cell["column"]))
         rows = [(row, [cell for cell in ordered if cell["row"] == row]) for row in self.rows]
         flat = all(len({cell["column"] for cell in cells}) == 1 for _, cells in rows)
-        found: list[Bar | str] = []
+        parts: list[Bar | str] = []
         for row, cells in rows:
             heading = self.row(row)
             if not flat and heading:
-                found.append(heading[:1].upper() + heading[1:])
+                parts.append(heading[:1].upper() + heading[1:])
             before = None
             for cell in cells:
                 also = cell["column"] if flat and len(self.columns) > 1 else ""
@@ -105,11 +105,11 @@ class Shown:
                 variant, value = ", ".join(part for part in (also, self.variant(cell)) if part), self.value(cell)
                 median, low, high = (value.median, value.low, value.high) if value else (None, None, None)
                 name = "" if first == before else first
-                found.append(
+                parts.append(
                     Bar(name, variant, self.css(cell), self._title(cell, value), median, low, high, cell["status"])
                 )
                 before = first
-        return found
+        return parts
 
     def _title(self, cell: CellRecord, value: Value | None) -> str:
         return f"{cell['name']}: {figure(value.median)} ({value.interval or ONE_TRIAL}) {self.unit}" if value else ""
@@ -121,13 +121,13 @@ class Shown:
             if value := self.value(cell):
                 point = Point(value.median, value.low, value.high, self._title(cell, value))
                 named.setdefault((cell["column"], self.variant(cell)), {})[at[cell["row"]]] = point
-        found = []
+        series = []
         variants = list(dict.fromkeys(variant for _, variant in named))
         for (column, variant), points in named.items():
             name = cut(", ".join(part for part in (column, variant) if part), LONGEST)
             broken = "variant" * (variants.index(variant) > 0) or "again" * (self.colours[column] >= SERIES)
-            found.append(Series(name, f"s{self.colours[column] % SERIES + 1}", points, broken))
-        return found
+            series.append(Series(name, f"s{self.colours[column] % SERIES + 1}", points, broken))
+        return series
 
 
 def shown_of(suite: Suite, record: Mapping[str, Any]) -> list[Shown]:

@@ -61,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         metavar="FOLDER",
         help="where to write (default: a single sweep's directory, else a new one)",
     )
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     typed = sys.argv[1:] if arguments is None else arguments
     # Only now, so that help and mistakes in the arguments are told at once.
     from strobe.compare.command import compare
@@ -75,16 +75,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
         parse = hydras
 
-    if given.baseline is not None and not given.baseline.strip():
+    if options.baseline is not None and not options.baseline.strip():
         parser.error("--baseline is empty; name a run's or a sweep's directory, or a cell")
-    limit = None if given.fail_if_slower is None else parse_share(given.fail_if_slower, "--fail-if-slower ")
-    runs = [tidy(path) for path in given.runs]
+    limit = None if options.fail_if_slower is None else parse_share(options.fail_if_slower, "--fail-if-slower ")
+    runs = [tidy(path) for path in options.runs]
     one_sweep = len(runs) == 1 and is_sweep(runs[0])
     command = shlex.join(["python", "-m", "strobe.compare", *typed])
     new = Path(f"{datetime.now():outputs/comparisons/%Y-%m-%d/%H-%M-%S.%f}")
-    folder = tidy(given.out) if given.out else runs[0] if one_sweep else new
-    asked = Asked(runs, folder, command, given.baseline, limit, parse)
-    sys.exit(compare(asked, strict=given.strict))
+    folder = tidy(options.out) if options.out else runs[0] if one_sweep else new
+    request = Asked(runs, folder, command, options.baseline, limit, parse)
+    sys.exit(compare(request, strict=options.strict))
 
 
 if __name__ == "__main__":

@@ -44,8 +44,8 @@ def differing(cells: Sequence[Mapping[str, str]]) -> list[str]:
 
 def name_of(overrides: Mapping[str, str], keys: Sequence[str]) -> str:
     """The overrides in which a cell differs from others, such as ``loader=native data.batch_size=32``."""
-    given = {key: overrides[key] for key in keys if key in overrides}  # ``~key`` deletes one, and has no value
-    return " ".join(f"{key}={value}" if value or key[0] != "~" else key for key, value in given.items()) or DEFAULTS
+    named = {key: overrides[key] for key in keys if key in overrides}  # ``~key`` deletes one, and has no value
+    return " ".join(f"{key}={value}" if value or key[0] != "~" else key for key, value in named.items()) or DEFAULTS
 
 
 def describe(runs: Sequence[Trained], keys: Sequence[str], folder: Path) -> CellRecord:
@@ -91,7 +91,7 @@ def environment_differences(runs: Sequence[Trained], keys: Sequence[str]) -> lis
     """Sentences on what was not the same in runs that left a record; ``keys``, the overrides that differ, are meant."""
     meant = any(key == "data" or (key.startswith("data.") and key != BATCH) for key in keys)
     known = [run for run in runs if run.record.mapping("environment")]
-    found = environment_difference.environment_differences(
+    sentences = environment_difference.environment_differences(
         [
             Origin(
                 str(run.folder),
@@ -105,12 +105,12 @@ def environment_differences(runs: Sequence[Trained], keys: Sequence[str]) -> lis
         "runs",
     )
     if len(units := {_counted(run) for run in runs if run.rate is not None}) > 1:
-        found.append(f"Rates count {' in some runs, '.join(sorted(units))} in others, and cannot be compared")
+        sentences.append(f"Rates count {' in some runs, '.join(sorted(units))} in others, and cannot be compared")
     commits = {_commit(run) for run in known}
     if len(commits) == 1 and len({run.origin for run in known}) > 1 and (commits.pop() or "").endswith("+"):
         # Those of one sweep are taken to be the same in all its runs.
-        found.append("The runs had uncommitted changes, which may not have been the same")
-    return found
+        sentences.append("The runs had uncommitted changes, which may not have been the same")
+    return sentences
 
 
 def _counted(run: Trained) -> str:

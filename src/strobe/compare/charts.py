@@ -36,9 +36,8 @@ _SHAPES = {  # around the middle; a verdict's shape besides its colour
 _OTHER = "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z"
 
 _Line = Mapping[float, ComparedCell]  # cells that differ in one setting alone, by its value
-_Over = tuple[
-    str, str, frozenset[str]
-]  # a setting in words and as records have it; keys in which a line's cells differ
+# A setting in words and as records have it; keys in which a line's cells differ.
+_Over = tuple[str, str, frozenset[str]]
 _BATCH: _Over = ("batch size", "batch_size", frozenset({BATCH_SIZE, *LEARNING_RATE}))
 _WORKERS: _Over = ("workers", "num_workers", frozenset({WORKERS}))
 
@@ -79,17 +78,17 @@ def _charts(compared: Comparison, over: _Over, *, rings: Collection[tuple[int, f
     ``rings``: batch size and rate of the points that get one.
     """
     what, setting, without = over
-    found = _lines(compared, setting, without)
-    if not found:
+    curves = _lines(compared, setting, without)
+    if not curves:
         return []
-    groups, told = _panels(compared, found, without)
+    groups, notes = _panels(compared, curves, without)
     kept = [each for _, held in groups for each in held]
     values = [value for each in kept for cell in each.values() if (value := cell.rate)]
     wide = sum(value.low is not None and not value.tells for value in values)
     if wide == len(values):  # the section on speed-ups says so
         return []
     if wide:
-        told.append(f"Without a bar: {counted(wide, 'point')} whose interval is too wide to tell.")
+        notes.append(f"Without a bar: {counted(wide, 'point')} whose interval is too wide to tell.")
     least, highest = min(value.median for value in values), max(value.median for value in values)
     far = highest / least > _FAR
     hint = f"{compared.unit}, more is better{'; logarithmic scale' * far}"
@@ -99,10 +98,10 @@ def _charts(compared: Comparison, over: _Over, *, rings: Collection[tuple[int, f
         keys = [key for key in compared.keys if key not in without]
 
     def point(cell: ComparedCell, value: Value) -> Point:
-        told = f"{figure(value.median)} {compared.unit}" + (f" ({value.interval})" if value.interval else "")
+        words = f"{figure(value.median)} {compared.unit}" + (f" ({value.interval})" if value.interval else "")
         ring = (cell.record.number("values", "batch_size"), value.median) in rings
         low, high = (value.low, value.high) if value.tells else (None, None)
-        return Point(value.median, low, high, f"{cell.name}: {told}{', the knee' * ring}", "knee" * ring)
+        return Point(value.median, low, high, f"{cell.name}: {words}{', the knee' * ring}", "knee" * ring)
 
     colours: dict[str, int] = {}
     drawn: list[kit.Part] = []
@@ -119,7 +118,7 @@ def _charts(compared: Comparison, over: _Over, *, rings: Collection[tuple[int, f
         ends = (end for value in values for end in (value.ends if value.tells else [value.median]))
         picture = lines(title, hint, series, names, below=what, up=axis(ends, logarithmic=far))
         drawn.append(kit.Chart(picture.inline(), heading[:80]))
-    return [*([kit.Block(drawn, "panels")] if len(drawn) > 1 else drawn), *kit.note(*told)]
+    return [*([kit.Block(drawn, "panels")] if len(drawn) > 1 else drawn), *kit.note(*notes)]
 
 
 def _first(cells: _Line) -> ComparedCell:
@@ -128,7 +127,7 @@ def _first(cells: _Line) -> ComparedCell:
 
 def _lines(compared: Comparison, setting: str, without: Collection[str]) -> list[_Line]:
     """In order of their fastest cells; of two cells at one place the faster one counts."""
-    found: list[_Line] = []
+    curves: list[_Line] = []
     for group in compared.grouped(without):
         cells: dict[float, ComparedCell] = {}
         for cell in group:
@@ -136,29 +135,29 @@ def _lines(compared: Comparison, setting: str, without: Collection[str]) -> list
             if place is not None and cell.rate:
                 cells.setdefault(place, cell)
         if len(cells) > 1:
-            found.append(dict(sorted(cells.items())))
-    return found
+            curves.append(dict(sorted(cells.items())))
+    return curves
 
 
 def _panels(
-    compared: Comparison, found: Sequence[_Line], without: Collection[str]
+    compared: Comparison, curves: Sequence[_Line], without: Collection[str]
 ) -> tuple[list[tuple[str, Sequence[_Line]]], list[str]]:
     """The lines of each chart, with the key that tells the charts apart, if there is one; and what was left out."""
-    if len(found) <= _MOST_LINES:
-        return [("", found)], []
+    if len(curves) <= _MOST_LINES:
+        return [("", curves)], []
     splits: list[list[tuple[str, Sequence[_Line]]]] = []
-    for key in compared.varying([_first(each) for each in found], without):
+    for key in compared.varying([_first(each) for each in curves], without):
         held: dict[str, list[_Line]] = {}
-        for each in found:
+        for each in curves:
             held.setdefault(_first(each).setting(key)[0], []).append(each)
         if len(held) <= _MOST["panels"] and max(map(len, held.values())) <= SERIES:
             splits.append([(key, group) for group in held.values()])
     if splits:
         return min(splits, key=len), []
-    order = sorted(found, key=lambda each: -max(value.median for cell in each.values() if (value := cell.rate)))
+    order = sorted(curves, key=lambda each: -max(value.median for cell in each.values() if (value := cell.rate)))
     kept = [order[round(number * (len(order) - 1) / (_MOST_LINES - 1))] for number in range(_MOST_LINES)]
-    told = f"{_MOST_LINES} of {counted(len(found), 'line')}: the highest, the lowest, and some evenly between."
-    return [("", kept)], [told]
+    note = f"{_MOST_LINES} of {counted(len(curves), 'line')}: the highest, the lowest, and some evenly between."
+    return [("", kept)], [note]
 
 
 def speedups(compared: Comparison) -> kit.Section:
@@ -174,7 +173,7 @@ def speedups(compared: Comparison) -> kit.Section:
         return kit.Section(
             "speedup", title, "", [kit.Paragraph(f"{nothing} Train longer, or more often (sweep.repeats).")]
         )
-    shown, told = compared.chosen(clear, _MOST["ratios"])
+    shown, omitted = compared.chosen(clear, _MOST["ratios"])
     ratios = [(cell, cell.speedup) for cell in shown if cell.speedup]
     scale, marks = around_one(end for _, ratio in ratios for end in ratio.ends)
     rows = [
@@ -190,7 +189,7 @@ def speedups(compared: Comparison) -> kit.Section:
     left = len(cells) - len(clear)
     dim = f"Not drawn: {counted(left, 'cell')} whose runs are too few, or differ too much, to tell." * bool(left)
     forest = on_axis(rows, scale, marks, "times as fast" + "; by factors" * scale.logarithmic)
-    return kit.Section("speedup", title, about, [forest, *kit.note(told, dim)], wide=True)
+    return kit.Section("speedup", title, about, [forest, *kit.note(omitted, dim)], wide=True)
 
 
 def _ratio(cell: ComparedCell, ratio: Value, scale: Scale, marks: Sequence[float]) -> Markup:
@@ -210,7 +209,7 @@ def _ratio(cell: ComparedCell, ratio: Value, scale: Scale, marks: Sequence[float
 
 def phases(compared: Comparison) -> kit.Section:
     """What an image, or the like, costs in each cell, by phase; empty where no step was measured."""
-    shown, told = compared.chosen([cell for cell in compared.measured if cell.phases], _MOST["phases"])
+    shown, omitted = compared.chosen([cell for cell in compared.measured if cell.phases], _MOST["phases"])
     title = "Where the time goes"
     if not shown:
         return kit.Section("phases", title, "", [])
@@ -230,7 +229,7 @@ def phases(compared: Comparison) -> kit.Section:
         for cell in shown
     ]
     heads = (f"Milliseconds {compared.each}", *(f"#{one.name}" for one in known))
-    parts += [*kit.note(told), kit.Block([kit.Table(heads, rows, "plain")], title="As figures")]
+    parts += [*kit.note(omitted), kit.Block([kit.Table(heads, rows, "plain")], title="As figures")]
     about = f"What {compared.each} costs, the mean over runs, the fastest first. The host's time, not the GPU's."
     return kit.Section("phases", title, about, parts, wide=True)
 
@@ -247,18 +246,18 @@ def _groups(cells: list[ComparedCell]) -> list[list[ComparedCell]]:
 
 def devices(compared: Comparison) -> kit.Section:
     """CPU against GPU: pairs of cells that are alike in all but the device; empty without a pair."""
-    found = []
+    pairs = []
     for group in compared.grouped(DEVICE):  # the fastest first
         cpu = next((cell for cell in group if cell.on_gpu is False), None)
         gpu = next((cell for cell in group if cell.on_gpu), None)
         if cpu and gpu and cpu.rate and gpu.rate:
-            found.append((gpu.rate.median / cpu.rate.median, cpu, gpu))
+            pairs.append((gpu.rate.median / cpu.rate.median, cpu, gpu))
     title = "CPU against GPU"
-    if not found:
+    if not pairs:
         return kit.Section("devices", title, "", [])
-    found.sort(key=lambda pair: -pair[0])
-    ratios, gpus = [ratio for ratio, *_ in found], {cell.record.text("gpu") or "the GPU" for *_, cell in found}
-    keys = compared.varying([cell for _, *pair in found for cell in pair], DEVICE)
+    pairs.sort(key=lambda pair: -pair[0])
+    ratios, gpus = [ratio for ratio, *_ in pairs], {cell.record.text("gpu") or "the GPU" for *_, cell in pairs}
+    keys = compared.varying([cell for _, *pair in pairs for cell in pair], DEVICE)
     rows = [
         (
             cpu.short(keys) or ALONE,
@@ -266,7 +265,7 @@ def devices(compared: Comparison) -> kit.Section:
             kit.strong(times(ratio)),
             kit.Text(after=svg(9, "", [rect(0, 0, ratio / ratios[0], 9, "bar s1")], "meter")),
         )
-        for ratio, cpu, gpu in found[: _MOST["pairs"]]
+        for ratio, cpu, gpu in pairs[: _MOST["pairs"]]
     ]
     gain = times(ratios[0])
     if len(ratios) > 1:
@@ -281,7 +280,7 @@ def devices(compared: Comparison) -> kit.Section:
     parts = [
         kit.Paragraph(f"On {who} it trains {gain} as fast as on the CPU{middle * (len(ratios) > 1)}."),
         kit.Table(heads, rows, "cells devices"),
-        *kit.more(len(found) - len(rows), "pairs"),
+        *kit.more(len(pairs) - len(rows), "pairs"),
     ]
     return kit.Section("devices", title, about, parts, wide=True)
 
@@ -294,26 +293,26 @@ def operators(compared: Comparison) -> kit.Section:
     rows = record["rows"][: _MOST["operators"]]
     sides = (("before_us", "s8"), ("after_us", "s1"))
     top = max(row[key] for row in rows for key, _ in sides) or 1.0
-    found: list[tuple[kit.Words | kit.Cell, ...]] = []
+    cells: list[tuple[kit.Words | kit.Cell, ...]] = []
     for row in rows:
         bars = [rect(0, 7 * at, row[key] / top, 6, f"bar {css}") for at, (key, css) in enumerate(sides)]
         figures = [duration(row[key] / 1e6) if row[key] else kit.Text("none", "span", "none") for key, _ in sides]
         change = row["change_us"]
         sign, css = ("+", "bad") if change > 0 else ("\u2212", "good") if change < 0 else ("", "none")
-        told = kit.Text(f"{sign}{duration(abs(change) / 1e6)}", "b", css)
-        found.append(
+        words = kit.Text(f"{sign}{duration(abs(change) / 1e6)}", "b", css)
+        cells.append(
             (
                 kit.named(row["name"], "code"),
                 kit.Cell(kit.Text(after=svg(13, "", bars, "meter")), "meters"),
                 *figures,
-                told,
+                words,
             )
         )
     device = _SIDES.get(record["device"], "the device")
     about = f"Own time on {device} for {compared.each}, of one traced run a side; the greatest change first."
     parts = [
         kit.Keys([kit.Key("key s8", f"before: {record['before']}"), kit.Key("key s1", f"after: {record['after']}")]),
-        kit.Table(("Operator", kit.Cell("", "meters"), "#Before", "#After", "#Change"), found, "operators changed"),
+        kit.Table(("Operator", kit.Cell("", "meters"), "#Before", "#After", "#Change"), cells, "operators changed"),
         *kit.more(len(record["rows"]) - len(rows), "operators"),
     ]
     return kit.Section("operators", title, about, parts, wide=True)

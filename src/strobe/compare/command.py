@@ -21,14 +21,14 @@ RECORD, TABLE, PAGE = "comparison.json", "comparison.csv", "comparison.html"
 
 def conclude(sweep_dir: Path, parse: Parse, baseline: str | None = None, fail_if_slower: str | None = None) -> int:
     """Compare a sweep's cells at its end, as the command with these options does; returns and raises the same."""
-    asked = {"--baseline": baseline, "--fail-if-slower": fail_if_slower}
-    given = [part for flag, value in asked.items() if value for part in (flag, value)]
-    command = shlex.join(["python", "-m", "strobe.compare", str(sweep_dir), *given])
+    flags = {"--baseline": baseline, "--fail-if-slower": fail_if_slower}
+    arguments = [part for flag, value in flags.items() if value for part in (flag, value)]
+    command = shlex.join(["python", "-m", "strobe.compare", str(sweep_dir), *arguments])
     limit = None if fail_if_slower is None else parse_share(fail_if_slower, "--fail-if-slower ")
     return compare(Asked([sweep_dir], sweep_dir, command, baseline, limit, parse))
 
 
-def compare(asked: Asked, *, strict: bool = False) -> int:
+def compare(request: Asked, *, strict: bool = False) -> int:
     """Compare runs, print and write the result; returns the exit code: the gate's, else 1 if nothing was measured.
 
     Raises:
@@ -36,18 +36,18 @@ def compare(asked: Asked, *, strict: bool = False) -> int:
         ConfigError: there are no runs, or the baseline names no cell, or several.
         SystemExit: ``strict`` was asked for, and the runs' circumstances differ.
     """
-    comparison = gather(asked)
+    comparison = gather(request)
     if strict and comparison["unlike"]:
         raise SystemExit(
             f"--strict: {'; '.join(comparison['unlike'])}; compare runs of like circumstances, or leave --strict out"
         )
-    page = write(asked.folder, comparison)
+    page = write(request.folder, comparison)
     output = console()
     print_comparison(output, comparison)
     code = 0 if any(cell["images_per_second"] for cell in comparison["cells"]) else 1
-    if found := comparison["regression"]:
-        say(output, found["text"], style="bold")
-        code = found["code"]
+    if gate := comparison["regression"]:
+        say(output, gate["text"], style="bold")
+        code = gate["code"]
     say(output, str(page))
     return code
 
@@ -60,8 +60,8 @@ def write(folder: Path, comparison: dict[str, Any]) -> Path:
     """
     from strobe.compare.page import render
 
-    if found := operators_between(comparison):
-        before, after, *runs = found
+    if pair := operators_between(comparison):
+        before, after, *runs = pair
         if changed := changed_operators(*runs):
             comparison["operators"] = {"before": before, "after": after, **changed}
     remedy = "choose another folder with --out FOLDER"

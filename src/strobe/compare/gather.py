@@ -59,31 +59,31 @@ class Baseline:
             yield from self.runs
 
 
-def gather(asked: Asked) -> dict[str, Any]:
+def gather(request: Asked) -> dict[str, Any]:
     """The whole record except ``operators``.
 
     Raises:
         DataError: there are no runs, or the baseline has measured nothing.
         ConfigError: the baseline names no cell, or several.
     """
-    found, elsewhere = grouped(find_runs(asked.given, asked.parse)), dict[Key, list[Trained]]()
-    keys = differing([runs[0].overrides for runs in found.values()])
-    if asked.baseline is None:
-        baseline = Baseline(*next(((runs, key) for key, runs in found.items() if rates_of(runs)), ()))
+    runs_of, elsewhere = grouped(find_runs(request.given, request.parse)), dict[Key, list[Trained]]()
+    keys = differing([runs[0].overrides for runs in runs_of.values()])
+    if request.baseline is None:
+        baseline = Baseline(*next(((runs, key) for key, runs in runs_of.items() if rates_of(runs)), ()))
     else:
-        baseline, found = _named(asked.baseline, asked, found, keys)
+        baseline, runs_of = _named(request.baseline, request, runs_of, keys)
         if not any(rates_of(runs) for runs in (baseline.runs, *baseline.namesakes.values())):
-            raise DataError(f"--baseline {asked.baseline} has no completed run with a measured step; name another")
+            raise DataError(f"--baseline {request.baseline} has no completed run with a measured step; name another")
         elsewhere = grouped(list(baseline.everything()))
-        keys = differing([runs[0].overrides for runs in (*found.values(), *elsewhere.values())])
-    measured = dict[Key | None, Sequence[Trained]](found.items())
+        keys = differing([runs[0].overrides for runs in (*runs_of.values(), *elsewhere.values())])
+    measured = dict[Key | None, Sequence[Trained]](runs_of.items())
     if baseline.runs and baseline.key is None:  # it lies elsewhere
         measured[None] = baseline.runs
     speeds = Speeds(measured)
     keyed, cases = list[tuple[Key | None, CellRecord]](), list[Case]()
-    for key, runs in found.items():
-        cell = describe(runs, keys, asked.folder)
-        if len(found) == 1 and not elsewhere:
+    for key, runs in runs_of.items():
+        cell = describe(runs, keys, request.folder)
+        if len(runs_of) == 1 and not elsewhere:
             cell["name"] = name_of(runs[0].overrides, list(runs[0].overrides))
         if key == baseline.key:
             cell["verdict"] = "baseline"
@@ -91,34 +91,34 @@ def gather(asked: Asked) -> dict[str, Any]:
             cases.append(_judged(cell, runs, baseline, key, speeds))
         keyed.append((key, cell))
     _conclude([cell for key, cell in keyed if key != baseline.key], cases)
-    name = _baseline_name(baseline, keyed, keys, asked.folder)
-    named = [(str(cell["name"]), found[key] if key is not None else baseline.runs) for key, cell in keyed]
+    name = _baseline_name(baseline, keyed, keys, request.folder)
+    named = [(str(cell["name"]), runs_of[key] if key is not None else baseline.runs) for key, cell in keyed]
     named += [(f"{name_of(dict(key), keys)} in {baseline.where}", runs) for key, runs in baseline.namesakes.items()]
     ranked = [pair for pair in keyed if pair[1]["images_per_second"]]
     ranked.sort(key=lambda pair: -pair[1]["images_per_second"]["median"])
     _mark_fastest(ranked, speeds)
     cells = [cell for _, cell in ranked] + [cell for _, cell in keyed if not cell["images_per_second"]]
-    lost = [name_of(dict(key), keys) for key in baseline.namesakes if key not in found]
-    damaged = damaged_sweeps([*asked.given, *([baseline.where] if baseline.where else [])])
-    runs = [*(run for runs in found.values() for run in runs), *baseline.everything()]
+    lost = [name_of(dict(key), keys) for key in baseline.namesakes if key not in runs_of]
+    damaged = damaged_sweeps([*request.given, *([baseline.where] if baseline.where else [])])
+    runs = [*(run for runs in runs_of.values() for run in runs), *baseline.everything()]
     gate = None
-    if asked.limit is not None:  # a cell that only the baseline has, or a damaged record, keeps it closed
+    if request.limit is not None:  # a cell that only the baseline has, or a damaged record, keeps it closed
         cases += [Case(name, doubt="only the baseline has measured it") for name in lost]
-        gate = rule(cases, asked.limit, "--fail-if-slower ", "sweep.repeats", damaged).as_record()
-    title = here(asked.given[0].absolute())
+        gate = rule(cases, request.limit, "--fail-if-slower ", "sweep.repeats", damaged).as_record()
+    title = here(request.given[0].absolute())
     return {
         "schema": SCHEMA,
         "made": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-        "command": asked.command,
-        "title": title if len(asked.given) == 1 else f"{title} and {len(asked.given) - 1} more",
+        "command": request.command,
+        "title": title if len(request.given) == 1 else f"{title} and {len(request.given) - 1} more",
         "baseline": name,
         # The machine of the first run that names one; where the others differ stands in ``unlike``.
-        "environment": next((told for run in runs if (told := run.record.mapping("environment"))), {}),
+        "environment": next((environment for run in runs if (environment := run.record.mapping("environment"))), {}),
         "against": None if baseline.where is None else str(baseline.where),
         "keys": keys,
         "cells": cells,
         "unlike": environment_differences(runs, keys),
-        "notes": [*_busy(named), *_notes(cells, baseline, lost), *_pooled(found.values(), asked.given), *damaged],
+        "notes": [*_busy(named), *_notes(cells, baseline, lost), *_pooled(runs_of.values(), request.given), *damaged],
         "knees": knees(ranked, speeds),
         "operators": None,
         "regression": gate,
@@ -163,10 +163,10 @@ def _mark_fastest(ranked: Sequence[tuple[Key | None, CellRecord]], speeds: Speed
     completed = [(key, cell) for key, cell in ranked if cell["status"] == "completed"]
     for best, cell in (completed or ranked)[:1]:
         cell["best"] = True
-        found = speeds.not_slower(best, [key for key, _ in completed[1:]])
+        ties = speeds.not_slower(best, [key for key, _ in completed[1:]])
         for key, other in completed[1:]:
-            other["fastest"] = found[key]
-        cell["fastest"] = True if {True, False} & set(found.values()) else None
+            other["fastest"] = ties[key]
+        cell["fastest"] = True if {True, False} & set(ties.values()) else None
 
 
 def _baseline_name(
@@ -222,9 +222,9 @@ def _notes(cells: Sequence[CellRecord], baseline: Baseline, lost: Sequence[str])
     return notes
 
 
-def _pooled(cells: Iterable[Sequence[Trained]], given: Sequence[Path]) -> list[str]:
+def _pooled(cells: Iterable[Sequence[Trained]], paths: Sequence[Path]) -> list[str]:
     """A note that sweeps were merged; none for runs that were named one by one."""
-    alone = {path.resolve() for path in given}
+    alone = {path.resolve() for path in paths}
     origins = [{run.origin.resolve() for run in runs if run.folder.resolve() not in alone} for runs in cells]
     most = max(map(len, origins), default=0)
     if most < 2:
@@ -241,7 +241,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _named(
-    text: str, asked: Asked, cells: dict[Key, list[Trained]], keys: Sequence[str]
+    text: str, request: Asked, cells: dict[Key, list[Trained]], keys: Sequence[str]
 ) -> tuple[Baseline, dict[Key, list[Trained]]]:
     """The baseline that was asked for, and the other cells, which are compared with it.
 
@@ -251,12 +251,12 @@ def _named(
     if not is_folder(path):
         key = _cell(text, cells, keys)
         return Baseline(cells[key], key), cells
-    theirs = grouped(find_runs([path], asked.parse))
+    theirs = grouped(find_runs([path], request.parse))
     ours = {run.folder.resolve() for runs in cells.values() for run in runs}
     folders = {run.folder.resolve() for runs in theirs.values() for run in runs}
     only = next(iter(theirs)) if len(theirs) == 1 and not is_sweep(path) else None
     if only is not None and folders <= ours:
-        named_itself = path.resolve() in {one.resolve() for one in asked.given}
+        named_itself = path.resolve() in {one.resolve() for one in request.given}
         if not named_itself or len(cells[only]) == len(folders):
             return Baseline(cells[only], only), cells
     left = grouped([run for runs in cells.values() for run in runs if run.folder.resolve() not in folders])
@@ -288,16 +288,16 @@ def _cell(text: str, cells: Mapping[Key, Sequence[Trained]], keys: Sequence[str]
     """The cell with this name; else the only one with these overrides; else the only one whose name contains it."""
     names = {key: name_of(dict(key), keys) for key in cells}
     parts = set(text.split())
-    for found in (
+    for candidates in (
         [key for key, name in names.items() if name == text],
         [key for key in cells if parts <= {f"{name}={value}" for name, value in key}],
         [key for key, name in names.items() if text in name],
     ):
-        fits = [key for key in found if rates_of(cells[key])] or found
+        fits = [key for key in candidates if rates_of(cells[key])] or candidates
         if len(fits) == 1:
             return fits[0]
         if fits:
-            told = ", ".join([*(names[key] for key in fits[:3]), *["..."] * (len(fits) > 3)])
-            raise ConfigError(f"--baseline {text!r} fits {len(fits)} cells ({told}); name one")
-    told = ", ".join(sorted(names.values())[:6])
-    raise ConfigError(f"--baseline {text!r} is neither a directory nor a cell; the cells are: {told}")
+            listed = ", ".join([*(names[key] for key in fits[:3]), *["..."] * (len(fits) > 3)])
+            raise ConfigError(f"--baseline {text!r} fits {len(fits)} cells ({listed}); name one")
+    listed = ", ".join(sorted(names.values())[:6])
+    raise ConfigError(f"--baseline {text!r} is neither a directory nor a cell; the cells are: {listed}")

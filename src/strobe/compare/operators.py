@@ -53,13 +53,13 @@ def operators_between(comparison: dict[str, Any]) -> tuple[str, str, Path, Path]
 
 def _own_times(run: Path, table: str) -> dict[str, float] | None:
     """Microseconds an image that each operator took without those it calls."""
-    found = operators_of(run, most=None, tables=[table])
-    images = found and found.steps and _images_per_step(run)
-    if not found or not found.steps or not images:
+    operators = operators_of(run, most=None, tables=[table])
+    images = operators and operators.steps and _images_per_step(run)
+    if not operators or not operators.steps or not images:
         return None
     times: dict[str, float] = defaultdict(float)  # an operator may have several rows
-    for row in found.rows:
-        times[row.name] += 1e6 * row.own / (found.steps * images)
+    for row in operators.rows:
+        times[row.name] += 1e6 * row.own / (operators.steps * images)
     return times
 
 

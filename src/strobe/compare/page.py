@@ -56,18 +56,18 @@ def render(comparison: Mapping[str, Any]) -> str:
         operators(compared),
         method(compared),
     ]
-    said, title, environment = verdict(compared), comparison["title"], compared.record.mapping("environment")
+    headline, title, environment = verdict(compared), comparison["title"], compared.record.mapping("environment")
     device, made = " · ".join(compared.gpus) or environment.get("cpu"), comparison["made"].replace("T", " ")[:16]
     page = kit.Page(
         f"{title} - Strobe",
         ("comparison", environment.get("host"), device, made),
-        shown(said, _LONGEST),
+        shown(headline, _LONGEST),
         _head(compared),
         sections,
         "comparison.json; works offline.",
         _badges(compared),
         "comparison",
-        long=len(said) > _LONG,
+        long=len(headline) > _LONG,
     )
     return rendered(page)
 
@@ -151,18 +151,18 @@ def _tiles(compared: Comparison) -> list[kit.Tile]:
     return [*tiles, kit.Tile("Cells", f"{len(counts):,}", note=left), kit.Tile("Runs", f"{sum(counts):,}", note=each)]
 
 
-def _regression(found: Mapping[str, Any]) -> list[kit.Part]:
+def _regression(gate: Mapping[str, Any]) -> list[kit.Part]:
     """What the gate found: how many cells are slower, and their names; else its own words."""
-    if not found:
+    if not gate:
         return []
-    if not (names := found["cells"]):
-        return kit.note(kit.Text(f"{found['text']}.", "b"))
+    if not (names := gate["cells"]):
+        return kit.note(kit.Text(f"{gate['text']}.", "b"))
     count = f"{counted(len(names), 'cell')} {'is' if len(names) == 1 else 'are'}"
-    said = f"{MARKS['slower']} {count} slower than the baseline by more than {percent(found['limit'])}, or failed:"
+    headline = f"{MARKS['slower']} {count} slower than the baseline by more than {percent(gate['limit'])}, or failed:"
     shown_, left = names[:_MOST], len(names) - _MOST
-    told: list[kit.Text | str] = [kit.Text(cut(name, 160), "code", after="," * (name != shown_[-1])) for name in shown_]
-    told += [f"and {left:,} more"] * (left > 0)
-    return kit.notice("bad", kit.Paragraph(kit.Text(said, "b")), kit.Paragraph(told))
+    text: list[kit.Text | str] = [kit.Text(cut(name, 160), "code", after="," * (name != shown_[-1])) for name in shown_]
+    text += [f"and {left:,} more"] * (left > 0)
+    return kit.notice("bad", kit.Paragraph(kit.Text(headline, "b")), kit.Paragraph(text))
 
 
 @dataclass(frozen=True)
@@ -271,8 +271,8 @@ def _ending(cell: ComparedCell, errors: Sequence[str]) -> list[kit.Text]:
     if cell.status == "completed" and not cell.error:
         return []
     which = f" [{errors.index(cell.error) + 1}]" if cell.error else ""
-    told = "some runs failed" if cell.status == "mixed" else cell.status
-    return [kit.Text(f"{told}{which}", "small", "bad" if cell.status == "failed" else "fair")]
+    words = "some runs failed" if cell.status == "mixed" else cell.status
+    return [kit.Text(f"{words}{which}", "small", "bad" if cell.status == "failed" else "fair")]
 
 
 def _why(cell: ComparedCell, errors: Sequence[str], over: int) -> list[kit.Cell]:
@@ -288,32 +288,32 @@ def _reports(cell: ComparedCell) -> list[kit.Text | str]:
     alone, left = len(cell.runs) == 1, len(cell.runs) - _MOST_RUNS
     if not any(run["report"] for run in cell.runs):
         return []
-    found: list[kit.Text | str] = [
+    links: list[kit.Text | str] = [
         kit.link(run["report"], "report" if alone else str(number))
         for number, run in enumerate(cell.runs[:_MOST_RUNS], 1)
     ]
-    return [*found, f"+{left:,}"] if left > 0 else found
+    return [*links, f"+{left:,}"] if left > 0 else links
 
 
 def _legend(compared: Comparison) -> list[kit.Part]:
-    told: list[str | kit.Text] = []
+    sentences: list[str | kit.Text] = []
     if any(cell.rate and cell.rate.of == "steps" for cell in compared.cells):
         one = "One run only: its interval is over its own steps, and another run may lie outside."
-        told += [kit.Text("1", "sup"), one]
+        sentences += [kit.Text("1", "sup"), one]
     unset = [value for cell in compared.cells for value, given in map(cell.setting, compared.keys) if not given]
     if unset:
         unknown = f" ({DEFAULT}: not recorded)" * (DEFAULT in unset)
-        told.append(f"Grey: not given, the configuration's own value{unknown}.")
-    return kit.note(*told)
+        sentences.append(f"Grey: not given, the configuration's own value{unknown}.")
+    return kit.note(*sentences)
 
 
 def method(compared: Comparison) -> kit.Section:
     """How the figures came about, on which machine, and the files beside the page; there always is that section."""
     record, counts = compared.record, Counter(len(cell.runs) for cell in compared.cells)
-    told = ", ".join(f"{counted(cells, 'cell')} of {counted(runs, 'run')}" for runs, cells in sorted(counts.items()))
+    sizes = ", ".join(f"{counted(cells, 'cell')} of {counted(runs, 'run')}" for runs, cells in sorted(counts.items()))
     spent = sum(run["seconds"] or 0.0 for cell in compared.cells for run in cell.runs)
     parts: list[kit.Part] = [kit.Paragraph(words) for words in _METHOD]
-    parts.append(kit.Paragraph(f"Here: {told}{f', in {duration(spent)} of training' if spent else ''}."))
+    parts.append(kit.Paragraph(f"Here: {sizes}{f', in {duration(spent)} of training' if spent else ''}."))
     environment = record.mapping("environment")
     pairs = machine(environment, compared.gpus or ["none"] * bool(environment))
     if (share := record.number("environment", "page_cache")) is not None:

@@ -43,8 +43,8 @@ class Trained:
         """When its record was written; of a record without a date when its file was."""
         date = self.record.text("date")
         file = self.folder / "summary.json"
-        found = datetime.fromisoformat(date) if date else datetime.fromtimestamp(file.stat().st_mtime)
-        return found.replace(tzinfo=None)
+        moment = datetime.fromisoformat(date) if date else datetime.fromtimestamp(file.stat().st_mtime)
+        return moment.replace(tzinfo=None)
 
 
 def tidy(path: Path) -> Path:
@@ -54,7 +54,7 @@ def tidy(path: Path) -> Path:
 
 def is_sweep(path: Path) -> bool:
     """Whether a directory is that of one sweep."""
-    return is_folder(path) and any(found for name in (SWEEP, "multirun.yaml") for found in path.glob(name))
+    return is_folder(path) and any(file for name in (SWEEP, "multirun.yaml") for file in path.glob(name))
 
 
 def is_folder(path: Path) -> bool:
@@ -65,7 +65,7 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-def find_runs(given: Sequence[Path], parse: Parse = as_typed) -> list[Trained]:
+def find_runs(paths: Sequence[Path], parse: Parse = as_typed) -> list[Trained]:
     """All runs at these paths, once each, those of a sweep in the order of its cells and repeats.
 
     Runs belong to one cell if ``parse`` gives the same keys and values for their overrides.
@@ -74,8 +74,8 @@ def find_runs(given: Sequence[Path], parse: Parse = as_typed) -> list[Trained]:
         ConfigError: a path is no directory, or there is no run below it.
         DataError: it may not be read.
     """
-    found: dict[Path, Trained] = {}
-    for path in given:
+    runs_by_folder: dict[Path, Trained] = {}
+    for path in paths:
         if not is_folder(path):
             raise ConfigError(f"{path} is not a directory; give the directory of a run or of a sweep")
         try:
@@ -85,13 +85,13 @@ def find_runs(given: Sequence[Path], parse: Parse = as_typed) -> list[Trained]:
         if not runs:
             raise ConfigError(f"{path} holds no run; give the directory of a run or of a sweep")
         for run in runs:
-            found.setdefault(run.folder.resolve(), run)
-    return list(found.values())
+            runs_by_folder.setdefault(run.folder.resolve(), run)
+    return list(runs_by_folder.values())
 
 
-def damaged_sweeps(given: Sequence[Path]) -> list[str]:
+def damaged_sweeps(paths: Sequence[Path]) -> list[str]:
     """What is wrong with the sweeps' records at these paths; their runs without a record of their own are unknown."""
-    read = {folder.resolve(): sweep for path in given for folder, sweep in _sweeps(path)}
+    read = {folder.resolve(): sweep for path in paths for folder, sweep in _sweeps(path)}
     return [
         f"{folder / SWEEP} cannot be read, so cells that left no summary.json are missing here"
         for folder, sweep in read.items()
@@ -101,15 +101,15 @@ def damaged_sweeps(given: Sequence[Path]) -> list[str]:
 
 def _below(path: Path, parse: Parse) -> list[Trained]:
     """The runs of a directory: those that its sweeps' records name, and those that lie there besides."""
-    found: dict[Path, Trained] = {}
+    swept: dict[Path, Trained] = {}
     for folder, sweep in _sweeps(path):
         for cell in sweep.cells if sweep else ():
             for run in cell.runs:
                 directory = folder / run.directory
                 if directory.resolve().is_relative_to(path.resolve()):
                     cell_overrides = cell_of(cell.overrides, parse)
-                    found[directory] = _of_sweep(directory, folder, cell_overrides, (cell.number, run.repeat), run)
-    runs = sorted(found.values(), key=lambda run: (str(run.origin), run.order))
+                    swept[directory] = _of_sweep(directory, folder, cell_overrides, (cell.number, run.repeat), run)
+    runs = sorted(swept.values(), key=lambda run: (str(run.origin), run.order))
     known = {run.folder.resolve() for run in runs}
     return runs + [_alone(folder, path, parse) for folder in runs_in(path) if folder.resolve() not in known]
 
@@ -138,8 +138,8 @@ def _of_sweep(folder: Path, sweep: Path, overrides: dict[str, str], order: tuple
 def _alone(folder: Path, origin: Path, parse: Parse) -> Trained:
     """A run by its own record."""
     record, fault = _record(folder)
-    given = record.items("overrides") or read_yaml(folder / ".hydra" / "overrides.yaml")  # written at the run's start
-    typed = [text for text in given if isinstance(text, str)] if isinstance(given, list) else []
+    texts = record.items("overrides") or read_yaml(folder / ".hydra" / "overrides.yaml")  # written at the run's start
+    typed = [text for text in texts if isinstance(text, str)] if isinstance(texts, list) else []
     overrides, status = cell_of(typed, parse) | _of_script(record), record.text("status")
     if fault is None and status not in STATUSES:
         fault = f"{folder / 'summary.json'} has status {status!r}, which is unknown; run the training again"
@@ -153,8 +153,8 @@ def _of_script(record: Record) -> dict[str, str]:
     """What identifies the cell of an attached training: its command, and its loader's settings."""
     script = record.text("script")
     counts = {name: record.count(name) for name in ("batch_size", "num_workers")}
-    told = {name: str(count) for name, count in counts.items() if count is not None}
-    return {} if script is None else {"script": script.removeprefix("python "), **told}
+    settings = {name: str(count) for name, count in counts.items() if count is not None}
+    return {} if script is None else {"script": script.removeprefix("python "), **settings}
 
 
 def _record(folder: Path) -> tuple[Record, str | None]:

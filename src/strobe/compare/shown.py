@@ -90,8 +90,8 @@ class ComparedCell:
 
     def setting(self, key: str) -> tuple[str, bool]:
         """The value of an override's key, and whether it was given; else what the run used, as far as that is known."""
-        if given := self.record.mapping("overrides").get(key):
-            return str(given), True
+        if override := self.record.mapping("overrides").get(key):
+            return str(override), True
         used = self.record.mapping("values").get(_USED.get(key, key))
         if used is None or used == "":
             return DEFAULT, False
@@ -152,10 +152,10 @@ class Comparison:
     def grouped(self, without: Collection[str]) -> list[list[ComparedCell]]:
         """Measured cells that are alike in all overrides but these."""
         kept = [key for key in self.keys if key not in without]
-        found: dict[tuple[str, ...], list[ComparedCell]] = {}
+        groups: dict[tuple[str, ...], list[ComparedCell]] = {}
         for cell in self.measured:
-            found.setdefault(tuple(cell.setting(key)[0] for key in kept), []).append(cell)
-        return list(found.values())
+            groups.setdefault(tuple(cell.setting(key)[0] for key in kept), []).append(cell)
+        return list(groups.values())
 
     def varying(self, cells: Collection[ComparedCell], without: Collection[str]) -> list[str]:
         """The keys in which these cells differ."""
@@ -183,14 +183,14 @@ class Comparison:
 
 def comparison_of(record: Mapping[str, Any]) -> Comparison:
     """The comparison of a ``comparison.json``."""
-    cells, tied = [], sum(told["fastest"] is True for told in record["cells"]) > 1
-    several = sum(bool(told["images_per_second"]) for told in record["cells"]) > 1
-    for told in record["cells"]:
-        rate, speedup = (Value(**told[key]) if told[key] else None for key in ("images_per_second", "speedup"))
-        words = (told["name"], told["status"], told["error"] or "", told["verdict"])
-        best, baseline = bool(told["best"] and rate), told["name"] == record["baseline"]
-        place = ("tied" if tied else "fastest") if told["fastest"] else "highest" if best and several else ""
-        cells.append(ComparedCell(Record(told), best, place, baseline, *words, rate, speedup, told["runs"]))
+    cells, tied = [], sum(entry["fastest"] is True for entry in record["cells"]) > 1
+    several = sum(bool(entry["images_per_second"]) for entry in record["cells"]) > 1
+    for entry in record["cells"]:
+        rate, speedup = (Value(**entry[key]) if entry[key] else None for key in ("images_per_second", "speedup"))
+        words = (entry["name"], entry["status"], entry["error"] or "", entry["verdict"])
+        best, baseline = bool(entry["best"] and rate), entry["name"] == record["baseline"]
+        place = ("tied" if tied else "fastest") if entry["fastest"] else "highest" if best and several else ""
+        cells.append(ComparedCell(Record(entry), best, place, baseline, *words, rate, speedup, entry["runs"]))
     measured = [cell for cell in cells if cell.rate]
     best_cell = next((cell for cell in cells if cell.best), None)
     baseline_cell = next((cell for cell in cells if cell.baseline), None)

@@ -54,14 +54,14 @@ def _by_day(*sides: Sequence[Trained]) -> list[dict[str, list[float]]]:
     begun: dict[Any, datetime] = {}
     for run in chain(*known):
         begun[run.origin] = min(begun.get(run.origin, run.ended), run.ended)
-    found: list[dict[str, list[float]]] = []
+    rates: list[dict[str, list[float]]] = []
     for runs in known:
-        found.append({})
+        rates.append({})
         for run in runs:
             first = begun[run.origin]
             day = first if run.order and run.ended - first < NIGHT else run.ended
-            found[-1].setdefault(day.date().isoformat(), []).append(run.rate or 0.0)
-    return found
+            rates[-1].setdefault(day.date().isoformat(), []).append(run.rate or 0.0)
+    return rates
 
 
 class Speeds:
@@ -72,12 +72,12 @@ class Speeds:
     """
 
     def __init__(self, cells: Mapping[Key | None, Sequence[Trained]]) -> None:
-        self._cells, found = cells, {}
+        self._cells, blocks = cells, {}
         for key, runs in cells.items():
             held = {(run.origin, run.order[1]): run.rate for run in runs if run.rate is not None and run.order}
             if held and len(held) == sum(run.rate is not None for run in runs):
-                found[key] = held
-        self._blocks = Blocks(found) if found else None
+                blocks[key] = held
+        self._blocks = Blocks(blocks) if blocks else None
 
     def paired(self, ours: Key | None, theirs: Key | None) -> bool:
         """Whether two cells share enough repeats to be compared within these."""
@@ -97,8 +97,8 @@ class Speeds:
         """
         known = [ratio for key in others if (ratio := self.ratio(best, key)) and ratio.low is not None]
         level = 1 - 2 * (1 - LEVEL) / max(1, len(known))
-        found = {key: self.ratio(best, key, level) for key in others}
-        return {key: ratio.low <= 1 if ratio and ratio.low is not None else None for key, ratio in found.items()}
+        ratios = {key: self.ratio(best, key, level) for key in others}
+        return {key: ratio.low <= 1 if ratio and ratio.low is not None else None for key, ratio in ratios.items()}
 
     def knee(self, sizes: Mapping[int, Key | None]) -> tuple[int, int] | None:
         """Between which batch sizes the smallest one lies that comes within ``NEAR`` of the fastest; None if unknown.
@@ -133,19 +133,19 @@ def knees(cells: Sequence[tuple[Key | None, CellRecord]], speeds: Speeds) -> lis
     for key, cell in cells:
         size, rate = cell["values"]["batch_size"], cell["images_per_second"]
         if isinstance(size, int) and rate is not None and cell["status"] == "completed":
-            given = [(name, value) for name, value in cell["overrides"].items() if value]
+            overrides = [(name, value) for name, value in cell["overrides"].items() if value]
             others = ", ".join(
-                f"{name}={value}" for name, value in given if name != BATCH and name not in LEARNING_RATE
+                f"{name}={value}" for name, value in overrides if name != BATCH and name not in LEARNING_RATE
             )
             rates = groups.setdefault(others, {})
             if size not in rates or rate["median"] > rates[size][0]:
                 rates[size] = rate["median"], key
-    found = []
+    entries = []
     for others, rates in groups.items():
         best = max(rates, key=lambda size: (rates[size][0], -size))
         size = min(size for size, (rate, _) in rates.items() if rate >= (1 - NEAR) * rates[best][0])
         if size != best:
             low, high = speeds.knee({size: key for size, (_, key) in rates.items()}) or (None, None)
             knee = {"where": others or ALONE, "batch_size": size, "low": low, "high": high}
-            found.append(knee | {"images_per_second": rates[size][0], "best_batch_size": best})
-    return found
+            entries.append(knee | {"images_per_second": rates[size][0], "best_batch_size": best})
+    return entries

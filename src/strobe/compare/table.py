@@ -65,8 +65,8 @@ def _table(title: str, columns: Sequence[Column], cells: Sequence[ComparedCell])
 
 def _settings(compared: Comparison) -> list[Column]:
     """The overrides that differ; the cells' names if these do not tell them apart."""
-    given, keys = [cell.record.mapping("overrides") for cell in compared.cells], compared.keys
-    if len({tuple(overrides.values()) for overrides in given}) < max(len(given), 2):
+    settings, keys = [cell.record.mapping("overrides") for cell in compared.cells], compared.keys
+    if len({tuple(overrides.values()) for overrides in settings}) < max(len(settings), 2):
         return [Column("", lambda cell: cell.name, False)]
     short = {key: key.rpartition(".")[2] for key in keys}
     clear = len(set(short.values())) == len(keys)

@@ -76,7 +76,7 @@ def read() -> Reading:
         if (throttles := _of_cores(cores, "thermal_throttle/core_throttle_count")) is None
         else int(sum(throttles)),
         None if (clocks := _of_cores(cores, "cpufreq/scaling_cur_freq")) is None else 1e3 * sum(clocks) / len(clocks),
-        {int(path.parent.name): found for path in _PROC.glob("[0-9]*/stat") if (found := _process(path))},
+        {int(path.parent.name): process for path in _PROC.glob("[0-9]*/stat") if (process := _process(path))},
     )
 
 
@@ -95,7 +95,7 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         return None if None in ends else max(0, ends[1] - ends[0])
 
     def share(name: str, per: float = 1.0) -> float | None:
-        return None if (found := more(name)) is None else found / seconds / per
+        return None if (spent := more(name)) is None else spent / seconds / per
 
     throttled, periods = share("throttled"), share("periods")
     if throttled is not None and periods:  # summed over processors, it can exceed the time that passed
@@ -105,12 +105,12 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
     alone = [one.processes[os.getpid()].seconds for one in (before, after) if os.getpid() in one.processes]
     busy, stolen = share("busy", usable), share("stolen", usable)
     others = None if busy is None else max(0.0, busy - own)
-    found: list[tuple[float, str, int]] = []
+    users: list[tuple[float, str, int]] = []
     for pid, process in after.processes.items():
         began = before.processes.get(pid)
         used = (process.seconds - (began.seconds if began and began.name == process.name else 0.0)) / seconds
         if pid not in mine and used >= LEAST_CORES and process.parent != KERNEL:
-            found.append((used, process.name, pid))
+            users.append((used, process.name, pid))
 
     return {
         "seconds": seconds,
@@ -126,7 +126,7 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         "choked": share("choked"),
         "throttles": more("throttles"),
         "hertz": [before.hertz, after.hertz],
-        "busiest": [{"name": name, "pid": pid, "cores": used} for used, name, pid in sorted(found)[: -NAMED - 1 : -1]],
+        "busiest": [{"name": name, "pid": pid, "cores": used} for used, name, pid in sorted(users)[: -NAMED - 1 : -1]],
     }
 
 
@@ -195,10 +195,10 @@ def _process(path: Path) -> Process | None:
 
 def _family(processes: Mapping[int, Process]) -> set[int]:
     """This process and its descendants; under torchrun, also the other ranks."""
-    found = {os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()}
-    while more := {pid for pid, process in processes.items() if process.parent in found} - found:
-        found |= more
-    return found
+    family = {os.getppid() if "TORCHELASTIC_RUN_ID" in os.environ else os.getpid()}
+    while more := {pid for pid, process in processes.items() if process.parent in family} - family:
+        family |= more
+    return family
 
 
 def _used(reading: Reading, family: set[int]) -> float:

@@ -83,12 +83,12 @@ def quotas(cgroup: Path = CGROUP, own: Path = OWN_CGROUP) -> dict[Path, float]:
             _, controllers, path = line.split(":", 2)
             if "cpu" in controllers.split(",") or not controllers:
                 places[cgroup / "cpu" if controllers else cgroup] = path
-    found = {}
+    shares = {}
     for root, path in places.items():
         inner = Path(path.lstrip("/"))
         for folder in (inner, *inner.parents) if ".." not in inner.parts else [Path()]:  # else it lies outside
-            found[root / folder] = min(_quota(root / folder, "cpu.max"), _quota(root / folder, *OLDER_QUOTA))
-    return dict(sorted(found.items(), key=itemgetter(1)))
+            shares[root / folder] = min(_quota(root / folder, "cpu.max"), _quota(root / folder, *OLDER_QUOTA))
+    return dict(sorted(shares.items(), key=itemgetter(1)))
 
 
 def _quota(folder: Path, *names: str) -> float:
@@ -100,13 +100,13 @@ def _quota(folder: Path, *names: str) -> float:
 
 def free_memory(*, meminfo: Path = Path("/proc/meminfo"), cgroup: Path = CGROUP) -> int | None:
     """Bytes that this container (cgroup v2) can still allocate; None if unknown."""
-    found = [size for name, size in kernel_memory(meminfo).items() if name == "MemAvailable"]
+    limits = [size for name, size in kernel_memory(meminfo).items() if name == "MemAvailable"]
     with contextlib.suppress(OSError, ValueError):
         limit, used = ((cgroup / f"memory.{name}").read_text().strip() for name in ("max", "current"))
         statistics = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
         cached = int(statistics.get("inactive_file", 0))  # freed when needed
-        found += [] if limit == "max" else [max(0, int(limit) - int(used) + cached)]
-    return min(found, default=None)
+        limits += [] if limit == "max" else [max(0, int(limit) - int(used) + cached)]
+    return min(limits, default=None)
 
 
 def kernel_memory(meminfo: Path = Path("/proc/meminfo")) -> dict[str, int]:
@@ -132,18 +132,18 @@ def peak_memory() -> dict[str, int | None]:
 def _processor(field: str) -> str:
     """A field of Linux's description of the first processor; empty if there is none."""
     with contextlib.suppress(OSError):
-        if found := re.search(rf"^(?:{field})\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
-            return found[1]
+        if match := re.search(rf"^(?:{field})\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return match[1]
     return ""
 
 
 def installed(*names: str) -> dict[str, str]:
     """The versions of those of these packages that are installed."""
-    found = {}
+    versions = {}
     for name in names:
         with contextlib.suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            versions[name] = version(name)
+    return versions
 
 
 def _commit() -> str | None:

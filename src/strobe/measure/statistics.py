@@ -196,12 +196,12 @@ def together(ratios: Sequence[Estimate]) -> list[Estimate]:
     order = sorted(
         (place for place, ratio in enumerate(ratios) if ratio.low is not None), key=lambda p: ratios[p].chance
     )
-    found, left, told = list(ratios), len(order), True
+    adjusted, left, clear = list(ratios), len(order), True
     for place in order:
-        found[place] = ratios[place].at(1 - (1 - RATIO_LEVEL) / left)
-        told = told and found[place].verdict != "no difference"
-        left -= told
-    return found
+        adjusted[place] = ratios[place].at(1 - (1 - RATIO_LEVEL) / left)
+        clear = clear and adjusted[place].verdict != "no difference"
+        left -= clear
+    return adjusted
 
 
 def median(values: Sequence[float]) -> Estimate:
@@ -310,8 +310,8 @@ def needed(ratio: Estimate, threshold: float, most: int = 1000) -> int | None:
         return both * error <= distance * math.sqrt(count)
 
     counts = range(ratio.n + 1, most + 1)
-    found = bisect_left(counts, True, key=settles)
-    return counts[found] if found < len(counts) else None
+    place = bisect_left(counts, True, key=settles)
+    return counts[place] if place < len(counts) else None
 
 
 def looks(planned: int) -> tuple[int, ...]:

@@ -150,8 +150,8 @@ class Meter(_Timing):
         spent = self._cpu()
         images = sum(block.images for block in self._blocks)
         cpu = None if spent is None or self._spent is None else (spent - self._spent) / (images + self._untimed)
-        found = self._estimate()
-        return Rate(found.middle, found.low or 0.0, found.high or 0.0, cpu)
+        estimate = self._estimate()
+        return Rate(estimate.middle, estimate.low or 0.0, estimate.high or 0.0, cpu)
 
     def _begin(self) -> None:
         self._blocks.clear()

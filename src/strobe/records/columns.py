@@ -97,8 +97,8 @@ class Columns:
     @property
     def rank(self) -> int | None:
         """The rank that the trace says it is of."""
-        told = self.said.get("distributedInfo")
-        rank = str(told.get("rank")) if isinstance(told, dict) else ""
+        ranks = self.said.get("distributedInfo")
+        rank = str(ranks.get("rank")) if isinstance(ranks, dict) else ""
         return int(rank) if rank.isdecimal() else None
 
     def matching(self, test: Callable[[str], object]) -> Mask:
@@ -114,12 +114,12 @@ def read_columns(path: str | Path) -> Columns:
     """
     scan = Scan(path)
     with without_gc():
-        found = columns_of(scan, Path(path), scan.said)
-    if not len(found.start):
+        columns = columns_of(scan, Path(path), scan.said)
+    if not len(columns.start):
         why = f"; it {scan.fault}" if scan.fault else ""
         raise TraceError(f"{path} holds no trace events{why}; name a .json or .json.gz trace that torch.profiler wrote")
-    found.fault = scan.fault
-    return found
+    columns.fault = scan.fault
+    return columns
 
 
 def columns_of(events: Iterable[Event], path: Path, said: Trace) -> Columns:

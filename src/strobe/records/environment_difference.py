@@ -20,14 +20,14 @@ class Origin:
 
 def environment_differences(origins: Sequence[Origin], things: str) -> list[str]:
     """A sentence for each circumstance that differs between results, which are called ``things``, such as "runs"."""
-    told = [origin for origin in origins if origin.environment]
-    known = [_circumstances(origin) for origin in told]
-    found = []
+    recorded = [origin for origin in origins if origin.environment]
+    known = [_circumstances(origin) for origin in recorded]
+    sentences = []
     for what in dict.fromkeys(name for one in known for name in one):
         values = [one.get(what) for one in known]
-        pairs = zip(told, values, strict=True)
-        found.append(_sentence([p for p in pairs if p[1] is not None or p[0].whole], things, what))
-    return [sentence for sentence in (*found, _page_cache(told)) if sentence]
+        pairs = zip(recorded, values, strict=True)
+        sentences.append(_sentence([p for p in pairs if p[1] is not None or p[0].whole], things, what))
+    return [sentence for sentence in (*sentences, _page_cache(recorded)) if sentence]
 
 
 def _circumstances(origin: Origin) -> dict[str, Any]:
@@ -41,14 +41,14 @@ def _circumstances(origin: Origin) -> dict[str, Any]:
 
 def _sentence(values: Sequence[tuple[Origin, Any]], things: str, what: str) -> str | None:
     """``The runs differ in host: a in 3 runs, b in RUN``; None if they do not."""
-    found: dict[Any, list[Origin]] = {}
+    groups: dict[Any, list[Origin]] = {}
     for origin, value in values:
-        found.setdefault(value, []).append(origin)
-    if len(found) < 2:
+        groups.setdefault(value, []).append(origin)
+    if len(groups) < 2:
         return None
     parts = [
         f"{'none' if value is None else value} in {some[0].name if len(some) == 1 else f'{len(some)} {things}'}"
-        for value, some in found.items()
+        for value, some in groups.items()
     ]
     return f"The {things} differ in {what}: {', '.join(parts)}"
 

@@ -36,8 +36,8 @@ def join_ranks(run_dir: Path, world_size: int | None, *, patience: float = 0.0) 
     patience += time.monotonic()
     while len(set((last := last_steps(run_dir)).values())) > 1 and time.monotonic() < patience:
         time.sleep(EVERY)
-    found = measure_ranks(run_dir, world_size)
-    return found and found | {"last_steps": {str(rank): step for rank, step in last.items()}}
+    ranks = measure_ranks(run_dir, world_size)
+    return ranks and ranks | {"last_steps": {str(rank): step for rank, step in last.items()}}
 
 
 def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | None:
@@ -51,11 +51,15 @@ def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | Non
     if world_size is None or world_size < 2:
         return None
     last = max(FEWEST_JOINED, MOST_ROWS // world_size)
+
+    def is_wanted(column: str) -> bool:
+        return column in WANTED or column.startswith((OWNED, "device_", "wait_"))
+
     for rank, path in rank_files(run_dir).items():
         with suppress(OSError, ValueError, TypeError, KeyError, csv.Error):  # of a damaged file nothing is known
-            found = read_table(path, _is_wanted, last=last)
-            if rank < world_size and len(found) and found.has("step").all():
-                tables[rank] = found
+            table = read_table(path, is_wanted, last=last)
+            if rank < world_size and len(table) and table.has("step").all():
+                tables[rank] = table
     if 0 not in tables:
         return None
     known = summarised(tables, world_size)
@@ -65,13 +69,9 @@ def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | Non
 def _lines(run_dir: Path, rank: int = 0) -> list[Any]:
     """In which lines a rank other than 0 was seen; those of rank 0 are in the record itself."""
     with suppress(OSError, ValueError):
-        found = json.loads(lines_of(rows_of(run_dir / "steps.csv", rank)).read_text())
-        return found if isinstance(found, list) else []
+        lines = json.loads(lines_of(rows_of(run_dir / "steps.csv", rank)).read_text())
+        return lines if isinstance(lines, list) else []
     return []
-
-
-def _is_wanted(column: str) -> bool:
-    return column in WANTED or column.startswith((OWNED, "device_", "wait_"))
 
 
 def last_steps(run_dir: Path) -> dict[int, int | None]:
@@ -126,8 +126,8 @@ def what_failed(run_dir: Path, error: BaseException | None = None) -> dict[str, 
     if error is None:
         return None
     message = str(error)
-    if gone and (said := ends_early(last_steps(run_dir))):
-        message = f"{message} ({said})"
+    if gone and (early := ends_early(last_steps(run_dir))):
+        message = f"{message} ({early})"
     return {"type": type(error).__name__, "message": message}
 
 
@@ -164,7 +164,7 @@ def recover(run_dir: Path) -> Record:
     last = last_steps(run_dir)
     world = record.count("world_size") or len(last)
     missing = [rank for rank in range(world) if rank not in last]
-    said = [
+    sentences = [
         "There is no summary.json: the process was killed, or training goes on.",
         f"Its rows reach to step {last[0]}." if last.get(0) is not None else "It left no row.",
         ends_early(last),
@@ -174,6 +174,6 @@ def recover(run_dir: Path) -> Record:
     steps = measure_steps(
         run_dir / "steps.csv", device=record.text("accelerator"), samples=record.text("unit") or "images"
     )
-    error = what_failed(run_dir) or {"type": "Died", "message": " ".join(one for one in said if one)}
+    error = what_failed(run_dir) or {"type": "Died", "message": " ".join(one for one in sentences if one)}
     known = {"schema": SCHEMA, "status": "failed", "error": error, "world_size": world, "findings": []}
     return Record(begun | steps | known | {"ranks": join_ranks(run_dir, world)}, record.config)

@@ -16,27 +16,27 @@ OUTPUT = "output.txt"  # in a folder: what the process printed that wrote into i
 CHUNK = 1 << 20  # bytes
 
 
-def locate(given: Path | None) -> Path:
+def locate(path: Path | None) -> Path:
     """The run, sweep, folder or trace file that was given, else the newest run.
 
     Raises:
         ConfigError: what was given is not there, or holds none of these.
         DataError: there is no run.
     """
-    if given is None:
-        found = [*runs_in(OUTPUTS), *runs_in(ATTACHED)]
-        if not found:
+    if path is None:
+        runs = [*runs_in(OUTPUTS), *runs_in(ATTACHED)]
+        if not runs:
             raise DataError(
                 f"There is no run below {OUTPUTS}/ or {ATTACHED}/; name a run's directory, or train first "
                 "(python train.py, or strobe run SCRIPT.py)"
             )
-        ended = {run: run / "summary.json" for run in found}  # when it ended, or last made a file
-        return max(found, key=lambda run: (ended[run] if ended[run].is_file() else run).stat().st_mtime)
-    if not given.exists():
-        raise ConfigError(f"{given} does not exist; name the directory of a run or a sweep, or a trace file")
-    if given.is_dir() and not (runs_in(given) or traces_in(given) or has_events(given)):
-        raise ConfigError(f"{given} holds no run, trace or TensorBoard events; name a run's or a sweep's directory")
-    return given
+        ended = {run: run / "summary.json" for run in runs}  # when it ended, or last made a file
+        return max(runs, key=lambda run: (ended[run] if ended[run].is_file() else run).stat().st_mtime)
+    if not path.exists():
+        raise ConfigError(f"{path} does not exist; name the directory of a run or a sweep, or a trace file")
+    if path.is_dir() and not (runs_in(path) or traces_in(path) or has_events(path)):
+        raise ConfigError(f"{path} holds no run, trace or TensorBoard events; name a run's or a sweep's directory")
+    return path
 
 
 def discard(folder: Path, *names: str, made: bool) -> None:
@@ -71,17 +71,17 @@ def traces_in(path: Path) -> list[Path]:
     """The trace file at ``path``, or those below it: cycles in order, rank by rank and cell by cell."""
     if path.is_file():
         return [path]
-    found = [*path.rglob("*.trace.json"), *path.rglob("*.trace.json.gz")]
-    return _in_order(trace for trace in found if not trace.name.startswith("."))
+    paths = [*path.rglob("*.trace.json"), *path.rglob("*.trace.json.gz")]
+    return _in_order(trace for trace in paths if not trace.name.startswith("."))
 
 
 def newest_of(traces: Iterable[Path]) -> list[Path]:
     """Of traces in the order of their cycles the last one of each rank, and all that name none."""
-    found: dict[str, Path] = {}
+    newest: dict[str, Path] = {}
     for trace in traces:
         rank = re.search(r"(_rank\d+)(_partial)?\.\d+\.pt\.trace", trace.name)
-        found[f"{trace.parent}{rank[1]}" if rank else str(trace)] = trace
-    return list(found.values())
+        newest[f"{trace.parent}{rank[1]}" if rank else str(trace)] = trace
+    return list(newest.values())
 
 
 def has_events(path: Path) -> bool:

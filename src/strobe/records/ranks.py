@@ -48,9 +48,9 @@ Values = NDArray[np.float64]
 
 def rank_files(run_dir: Path) -> dict[int, Path]:
     """Each rank's file of rows, if it has one; rank 0's is ``steps.csv``."""
-    found = {int(path.stem): path for path in (run_dir / RANKS_FOLDER).glob("*.csv") if path.stem.isdecimal()}
-    found[0] = run_dir / "steps.csv"
-    return {rank: path for rank, path in sorted(found.items()) if path.is_file()}
+    paths = {int(path.stem): path for path in (run_dir / RANKS_FOLDER).glob("*.csv") if path.stem.isdecimal()}
+    paths[0] = run_dir / "steps.csv"
+    return {rank: path for rank, path in sorted(paths.items()) if path.is_file()}
 
 
 def summarised(tables: Mapping[int, StepTable], world_size: int) -> dict[str, Any]:
@@ -123,14 +123,14 @@ class _Joined:
         self.phases = dict.fromkeys(PHASES, 0 * self.total) | shares | on_device
 
     def column(self, name: str) -> Values:
-        found = [table.get(name) for table in self._tables.values()]
-        return np.add.reduceat(found, self._starts, axis=1) / np.diff(self._starts, append=len(found[0]))
+        values = [table.get(name) for table in self._tables.values()]
+        return np.add.reduceat(values, self._starts, axis=1) / np.diff(self._starts, append=len(values[0]))
 
     def told(self, world_size: int) -> dict[str, Any]:
         """The entry in the record."""
         each = {str(rank): place for place, rank in enumerate(self.names)}
         phases, sizes = self.phases, self.sizes
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "own_seconds": {name: _mean(self.own[place]) for name, place in each.items()},
             "waits": {name: _mean(self.wait[place]) for name, place in each.items()},
             "phases": {rank: {one: _mean(phases[one][place]) for one in PHASES} for rank, place in each.items()},
@@ -138,16 +138,16 @@ class _Joined:
         }
         here = {phase: _mean(self.waits[phase][0]) for phase in PHASES}
         if len(self.names) < 2 or not self.own.mean(axis=1).min() > 0:
-            return told | {"first": {"waits": here, "exchange": None, "extra": {}}}
-        judged, found = self, self.straggling()
-        if found is None:
+            return record | {"first": {"waits": here, "exchange": None, "extra": {}}}
+        judged, straggling = self, self.straggling()
+        if straggling is None:
             judged = self._without_stalls()
-            found = judged._growing() or judged._constant(often=USUAL) or judged._in_turns()
+            straggling = judged._growing() or judged._constant(often=USUAL) or judged._in_turns()
         slowdown = mean_ratio(self._peak.tolist(), self.own.mean(axis=0).tolist())
-        told |= {"slowdown": slowdown.as_record() | {"n": slowdown.n}, "heat": self._heat()}
+        record |= {"slowdown": slowdown.as_record() | {"n": slowdown.n}, "heat": self._heat()}
         exchange = _mean(self.wait.min(axis=0)) if len(self.names) == world_size else None
-        told["first"] = {"waits": here, "exchange": exchange, "extra": judged._extra_of_first(found)}
-        return told | judged._named(found)
+        record["first"] = {"waits": here, "exchange": exchange, "extra": judged._extra_of_first(straggling)}
+        return record | judged._named(straggling)
 
     def straggling(self) -> _Straggling | None:
         """Who is slow and how; None where the ranks differ by no more than chance has it."""
@@ -196,15 +196,15 @@ class _Joined:
         It must be more than a busy machine keeps now one rank from its core and now another. Where several phases show
         it, or all work, the clearest counts.
         """
-        found = []
+        groups = []
         for values in self._views:
             if (group := _slow_ones(values[:, part])).any():
                 more = values[group].mean(axis=0) - values[~group].mean(axis=0)
                 lost = values.max(axis=0) - _middle(values)
                 usual = float(values[~group].std(axis=1).mean()) * min(1.0, math.sqrt(SETTLED / len(self.steps)))
                 if (mean := float(more[part].mean())) >= max(BEYOND * usual, mostly * float(lost[part].mean())):
-                    found.append((mean / max(usual, 1e-12), group, more))
-        return max(found, key=lambda one: one[0])[1:] if found else None
+                    groups.append((mean / max(usual, 1e-12), group, more))
+        return max(groups, key=lambda one: one[0])[1:] if groups else None
 
     def _always(self, group: NDArray[np.bool_]) -> _Straggling:
         slow = np.repeat(group[:, None], len(self.steps), axis=1)
@@ -234,8 +234,8 @@ class _Joined:
             return None
         views = [values for values in self._views if self._is_periodic(values)] or [self.own] * self._is_concentrated()
         values = max(views, key=lambda each: float((each.max(axis=0) - _middle(each)).mean()), default=None)
-        found = None if values is None else self._late(values)
-        return found if found and _surely(self._peak, self._peak - found.lost) else None
+        straggling = None if values is None else self._late(values)
+        return straggling if straggling and _surely(self._peak, self._peak - straggling.lost) else None
 
     def _late(self, values: Values) -> _Straggling:
         """Which rank is the last one in a step, where that is more than chance: one in turn, or always the same."""
@@ -282,41 +282,42 @@ class _Joined:
         weights = weights * (slow.any(axis=0) & ~slow.all(axis=0))
         return {name: float((each * weights).sum()) / slow.shape[1] for name, each in values.items()}
 
-    def _extra_of_first(self, found: _Straggling | None) -> dict[str, float]:
+    def _extra_of_first(self, late: _Straggling | None) -> dict[str, float]:
         """Rank 0's own extra work by phase, per step, if it is among the slow ones."""
-        slow = found.slow & found.slow[:1] if found else np.zeros((1, 1), dtype=bool)  # the steps in which it is
+        # Only the steps in which it is slow.
+        slow = late.slow & late.slow[:1] if late else np.zeros((1, 1), dtype=bool)
         return {phase: max(0.0, more) for phase, more in self._extra(slow, self.phases).items()} if slow.any() else {}
 
-    def _named(self, found: _Straggling | None) -> dict[str, Any]:
-        if found is None:
+    def _named(self, straggling: _Straggling | None) -> dict[str, Any]:
+        if straggling is None:
             return {}
         often = (self.own == self._peak).mean(axis=1)
-        slow = [rank for rank, each in zip(self.names, found.slow, strict=True) if each.any()]
-        first = int(np.argmax(np.where(found.slow.any(axis=1), often, -1.0)))
-        late, part = found.slow.any(axis=0), slice(found.since, None)  # what grows is told since it began
-        extra = self._extra(found.slow[:, part], {name: each[:, part] for name, each in self.phases.items()})
+        slow = [rank for rank, each in zip(self.names, straggling.slow, strict=True) if each.any()]
+        first = int(np.argmax(np.where(straggling.slow.any(axis=1), often, -1.0)))
+        late, part = straggling.slow.any(axis=0), slice(straggling.since, None)  # what grows is told since it began
+        extra = self._extra(straggling.slow[:, part], {name: each[:, part] for name, each in self.phases.items()})
         phase = max(extra, key=lambda name: extra[name])
         columns = sorted({name for one in self._tables.values() for name in one.columns if name.startswith(OWNED)})
         hooks = {name: self.column(name)[:, part] for name in columns} if phase == "callbacks" else {}
-        owned = self._extra(found.slow[:, part], hooks)
+        owned = self._extra(straggling.slow[:, part], hooks)
         owner = max(owned, key=lambda name: owned[name], default=None)
         gaps = sum(self.column(gap)[0].mean() for gap in GAPS)
         length = self.total.mean(axis=0) + gaps
-        speedup = mean_ratio(length.tolist(), np.maximum(length - found.lost, 1e-3 * length).tolist())
-        if found.pattern != "alternating":
-            group = found.slow[:, 0]
+        speedup = mean_ratio(length.tolist(), np.maximum(length - straggling.lost, 1e-3 * length).tolist())
+        if straggling.pattern != "alternating":
+            group = straggling.slow[:, 0]
             more = self.own[group].max(axis=0) - self.own[~group].max(axis=0)
             late = more >= max(0.0, float(np.quantile(more, USUAL))) / 4
         return {
-            "pattern": found.pattern,
+            "pattern": straggling.pattern,
             "slow": slow,
             "slowest": self.names[first],
             "share": float(late.mean()),
             "phase": phase,
             "owner": owner,
             "extra_seconds": sum(extra.values()),
-            "since_step": None if found.since is None else self.steps[found.since],
-            "uneven": found.uneven,
+            "since_step": None if straggling.since is None else self.steps[straggling.since],
+            "uneven": straggling.uneven,
             "speedup": speedup.as_record() | {"n": speedup.n},
         }
 

@@ -97,7 +97,7 @@ class Record:
 
     def alternatives(self, side: str) -> list[Alternative]:
         """What was measured of one side, ``loader`` or ``model``, beside the run's own settings."""
-        found = []
+        entries = []
         for entry in self.items("ceilings", "alternatives"):
             if not isinstance(entry, dict) or entry.get("side") != side:
                 continue
@@ -108,8 +108,8 @@ class Record:
                 cpu, images = as_number(entry.get("cpu_seconds")), as_number(entry.get("images_per_step"))
                 ratio = entry.get("ratio")
                 turns = measured(ratio[0], ratio[1:]) if isinstance(ratio, list) and len(ratio) == 3 else None
-                found.append(Alternative(side, texts, rate, cpu, images, turns))
-        return found
+                entries.append(Alternative(side, texts, rate, cpu, images, turns))
+        return entries
 
     def has(self, key: str) -> bool:
         """Whether the run's configuration has a key, such as ``loader.batched``: only those can be overridden."""
@@ -204,8 +204,8 @@ def read_yaml(path: Path) -> Any:
 
 def rate_of(record: Record) -> float | None:
     """Images/s over training time, or else the median step's; None if nothing was measured."""
-    found = record.number("overall_images_per_second") or record.number("images_per_second", "median")
-    return found if found and found > 0 else None
+    rate = record.number("overall_images_per_second") or record.number("images_per_second", "median")
+    return rate if rate and rate > 0 else None
 
 
 def as_number(value: Any) -> float | None:
@@ -224,10 +224,10 @@ def measured(value: Any, interval: Any) -> Figure | None:
     if figure is None or figure <= 0:
         return None
     ends = [as_number(end) for end in interval] if isinstance(interval, list) else []
-    given = [end for end in ends if end is not None and end > 0]
-    if len(given) != 2:
-        given = [figure / (1 + UNKNOWN_NOISE), figure * (1 + UNKNOWN_NOISE)]
-    return Figure(figure, min(figure, *given), max(figure, *given))
+    usable = [end for end in ends if end is not None and end > 0]
+    if len(usable) != 2:
+        usable = [figure / (1 + UNKNOWN_NOISE), figure * (1 + UNKNOWN_NOISE)]
+    return Figure(figure, min(figure, *usable), max(figure, *usable))
 
 
 def _at(node: Any, path: tuple[str, ...]) -> Any:

@@ -27,15 +27,15 @@ class StepTable:
         """Which steps (N,) have a value in each of these columns."""
         if not self.columns.keys() >= {*names}:
             return np.zeros(len(self), dtype=bool)
-        found: NDArray[np.bool_] = ~np.isnan([self.columns[name][self.places] for name in names])
-        return np.asarray(found.all(axis=0))
+        known: NDArray[np.bool_] = ~np.isnan([self.columns[name][self.places] for name in names])
+        return np.asarray(known.all(axis=0))
 
     def get(self, name: str, default: float = 0.0) -> Values:
         """The column's values (N,); empty cells, and a column that is missing, read as ``default``."""
-        found = self.columns.get(name)
-        if found is None:
+        column = self.columns.get(name)
+        if column is None:
             return np.full(len(self), default)
-        return np.nan_to_num(found[self.places], copy=False, nan=default, posinf=np.inf, neginf=-np.inf)
+        return np.nan_to_num(column[self.places], copy=False, nan=default, posinf=np.inf, neginf=-np.inf)
 
     def take(self, which: NDArray[np.bool_]) -> "StepTable":
         """Only these steps."""
@@ -43,15 +43,15 @@ class StepTable:
 
     def at(self, steps: Values) -> "StepTable":
         """The rows of these steps, each of which has one; of several of one step the last."""
-        found, last = np.unique(self.get("step")[::-1], return_index=True)
-        return StepTable(self.columns, self.places[::-1][last[np.searchsorted(found, steps)]])
+        numbers, last = np.unique(self.get("step")[::-1], return_index=True)
+        return StepTable(self.columns, self.places[::-1][last[np.searchsorted(numbers, steps)]])
 
     def rows(self) -> list[dict[str, float]]:
         """Each step as a dictionary, without empty cells."""
-        found = zip(*(self.columns[name][self.places].tolist() for name in self.columns), strict=True)
+        values = zip(*(self.columns[name][self.places].tolist() for name in self.columns), strict=True)
         return [
             {name: value for name, value in zip(self.columns, row, strict=True) if not math.isnan(value)}
-            for row in found
+            for row in values
         ]
 
 

@@ -30,11 +30,11 @@ FAR = 2.0  # times as long as a typical step
 def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "images") -> dict[str, Any]:
     """The entries of ``summary.json`` that come from ``steps.csv``; see docs/runs.md.
 
-    Profiled steps, the first ``WARMUP_STEPS``, and later ones in which torch.compile compiled, unless these are most,
-    are in neither rate nor phases. Phases are means, which add up
-    to the step; ``images_per_second`` is the median over steps, with a 95% interval, or over blocks of ``ASYNC_BLOCK``
-    steps if the ``device`` is no CPU and its own time was not measured. ``unit`` says what rates count: ``samples``, as
-    the caller calls them, or ``steps`` where a batch did not tell its size.
+    Rate and phases leave out profiled steps, the first ``WARMUP_STEPS``, and later ones in which torch.compile
+    compiled, unless these are most. Phases are means, which add up to the step; ``images_per_second`` is the median
+    over steps, with a 95% interval, or over blocks of ``ASYNC_BLOCK`` steps if the ``device`` is no CPU and its own
+    time was not measured. ``unit`` says what rates count: ``samples``, as the caller calls them, or ``steps`` where a
+    batch did not tell its size.
     """
     rows = read_table(path)
     profiled = rows.get("profiled") != 0
@@ -45,11 +45,12 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
     if 2 * recompiled < free.sum():  # otherwise compiling is how it trains
         free &= ~compiling
     counted = rows.take(free)
-    if not counted.has("images").all():
-        samples, counted = "steps", _with_steps(counted)
-    measured, told = len(counted), int(profiled.sum())
+    if not counted.has("images").all():  # then a step counts as one image
+        images = np.ones(counted.places[-1] + 1)
+        samples, counted = "steps", StepTable({**counted.columns, "images": images}, counted.places)
+    measured, under_profiler = len(counted), int(profiled.sum())
     return {
-        "steps": {"measured": measured, "profiled": told, "skipped": len(rows) - measured - told},
+        "steps": {"measured": measured, "profiled": under_profiler, "skipped": len(rows) - measured - under_profiler},
         "recompiled": recompiled,
         "unit": samples,
         "images_per_second": recorded(
@@ -74,11 +75,6 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
         "validation_starts": _validation_starts(rows),
         "first_step_seconds": float(rows.get("total")[0]) if len(rows) else None,
     }
-
-
-def _with_steps(rows: StepTable) -> StepTable:
-    """The same, where a step counts as one image."""
-    return StepTable({**rows.columns, "images": np.ones(rows.places[-1] + 1)}, rows.places)
 
 
 def _rates(rows: StepTable, block: int) -> list[float]:
@@ -119,14 +115,14 @@ def _cores_used(rows: StepTable, columns: Sequence[str]) -> dict[str, float | No
 
     One that takes far longer than the others is left out: it is chance, such as Python's first full garbage collection.
     """
-    asked = rows.take(rows.has(columns[0]))
-    total = asked.get("total")
-    if len(asked) >= FEWEST_SAMPLES:
+    sampled = rows.take(rows.has(columns[0]))
+    total = sampled.get("total")
+    if len(sampled) >= FEWEST_SAMPLES:
         *_, second, longest = sorted(total)
         if longest > FAR * max(_median(total), second):
-            asked = asked.take(total < longest)
-    seconds = {phase: float(asked.get(phase).sum()) for phase in PHASES}
-    computed = {phase: float(asked.get(column).sum()) for phase, column in zip(PHASES, columns, strict=True)}
+            sampled = sampled.take(total < longest)
+    seconds = {phase: float(sampled.get(phase).sum()) for phase in PHASES}
+    computed = {phase: float(sampled.get(column).sum()) for phase, column in zip(PHASES, columns, strict=True)}
     return {phase: computed[phase] / seconds[phase] if seconds[phase] >= SHORTEST else None for phase in PHASES}
 
 
@@ -283,19 +279,19 @@ def _growth(rows: StepTable, name: str) -> dict[str, Any] | None:
 
 def _callbacks(rows: StepTable) -> list[dict[str, Any]]:
     """Seconds per step of each callback, logger and module with hooks in a step, the longest first."""
-    found = []
+    hooks = []
     for column in rows.columns:
         if column.startswith(OWNED) and rows.has(column)[:1].any():
             values, name = rows.get(column), column.removeprefix(OWNED)
             typical = np.sort(values)[-max(1, _half(values))]
             figures = {"mean": float(values.mean()), "longest": float(values.max())}
-            found.append({"name": name, **figures, "calls": int((values > CALLED * typical).sum())})
-    return sorted(found, key=lambda one: -one["mean"])
+            hooks.append({"name": name, **figures, "calls": int((values > CALLED * typical).sum())})
+    return sorted(hooks, key=lambda one: -one["mean"])
 
 
 def _after(rows: StepTable) -> list[dict[str, Any]]:
     """Seconds per step of each callback's, and the module's, hooks between steps, the longest first."""
     columns = [column for column in rows.columns if column.startswith(AFTER) and rows.has(column)[:1].any()]
     means = {column: float(rows.get(column).mean()) for column in columns}
-    found = [{"name": column.removeprefix(AFTER), "mean": mean} for column, mean in means.items() if mean]
-    return sorted(found, key=lambda one: -float(str(one["mean"])))
+    entries = [{"name": column.removeprefix(AFTER), "mean": mean} for column, mean in means.items() if mean]
+    return sorted(entries, key=lambda one: -float(str(one["mean"])))

@@ -61,12 +61,12 @@ class Sweep:
 
     def cell(self, overrides: Sequence[str]) -> SweepCell:
         """The cell with these overrides, in any order; a new one if there is none."""
-        found = next((cell for cell in self.cells if cell.key == frozenset(overrides)), None)
-        if found is None:
+        known = next((cell for cell in self.cells if cell.key == frozenset(overrides)), None)
+        if known is None:
             number = 1 + max((cell.number for cell in self.cells), default=-1)
-            found = SweepCell(number, list(overrides))
-            self.cells.append(found)
-        return found
+            known = SweepCell(number, list(overrides))
+            self.cells.append(known)
+        return known
 
     def runs(self) -> Iterator[Run]:
         """All runs that were started."""

@@ -40,8 +40,8 @@ class Operators:
     @property
     def steps(self) -> int | None:
         """How many steps were recorded; None if that is unknown."""
-        told = re.search(r"(\d+) steps?\b", self.over)
-        return int(told[1]) if told else None
+        match = re.search(r"(\d+) steps?\b", self.over)
+        return int(match[1]) if match else None
 
     @property
     def on_device(self) -> bool:
@@ -72,23 +72,23 @@ def operators_of(
     for table in tables:
         own, total = _COLUMNS[table]
         try:
-            found = _operators(run / "tables" / f"{table}.csv", own, total, most)
+            operators = _operators(run / "tables" / f"{table}.csv", own, total, most)
         except (OSError, ValueError, TypeError, KeyError, csv.Error):
             continue
-        if found.rows:
-            return found
+        if operators.rows:
+            return operators
     return None
 
 
 def files_of(run: Path) -> list[File]:
     """The run's files, sorted by name, without hidden ones and the report."""
-    found = []
+    files = []
     for path in sorted(run.rglob("*")):
         name = path.relative_to(run)
         if name.name.startswith(".") or name.name == "report.html" or not path.is_file():
             continue
-        found.append(File(str(name), path.stat().st_size))
-    return found
+        files.append(File(str(name), path.stat().st_size))
+    return files
 
 
 def _operators(path: Path, own: str, total: str, most: int | None) -> Operators:
@@ -113,7 +113,7 @@ def _headline(path: Path) -> str:
     """``2 cycles and 6 steps``, as the same table says in its first line for people."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
-            said = re.search(r"over (.+?):", file.readline())
+            match = re.search(r"over (.+?):", file.readline())
     except OSError:
         return ""
-    return said[1] if said else ""
+    return match[1] if match else ""

@@ -52,8 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         StrobeError: something that the user can put right.
         KeyboardInterrupt: what was measured until then is kept, and the same command goes on from it.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    options, console = _parser().parse_args(given), output()
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    options, console = _parser().parse_args(words), output()
     script = Script(tuple(command_of(options)))
     over = None if options.over is None else options.over.split(",")
     if unknown := [name for name in over or () if name not in SEARCHED]:
@@ -62,17 +62,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )
     if options.patch is not None and (options.patch.is_dir() or not options.patch.absolute().parent.is_dir()):
         raise ConfigError(f"--patch {options.patch} is not a file in a folder that exists; give another one")
-    command = shlex.join(["strobe", "tune", *given])
+    command = shlex.join(["strobe", "tune", *words])
     budget = seconds(options.budget, "--budget ")
     least = STARTING + 3 * options.seconds + 2 * (STARTING + TURNS * options.turn_seconds)
     if budget < least:
-        told = (
+        why = (
             f"one probe and one comparison take about {least:.0f} s; give --budget {math.ceil(2 * least / 60)}m or more"
         )
-        raise ConfigError(f"--budget {options.budget} is too little: {told}")
+        raise ConfigError(f"--budget {options.budget} is too little: {why}")
     agree(script.words, WARNING, yes=options.yes)
     of, made = {"script": script.line, "source": script.source}, options.out is None or not options.out.exists()
-    fresh = begin(_folder(options.out, script), [], over, command=command, budget=budget, **of)
+    place = options.out or TUNED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script.name}"
+    fresh = begin(place, [], over, command=command, budget=budget, **of)
     tuning = begun(fresh, TUNED, "--out " if options.out else None, console)
     machine = Scripts(
         script,
@@ -100,19 +101,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def _write_patch(path: Path, tuning: Tuning, page: Path, console: "Console") -> None:
     """Write what is recommended; without anything an older file goes, which would otherwise be applied."""
-    found = writing.edits(tuning.recommended, writing.made(tuning))
-    told, left_out = writing.patch(found)
+    edits = writing.edits(tuning.recommended, writing.made(tuning))
+    text, left_out = writing.patch(edits)
     say(console, *left_out)
     with disk_errors(lambda why: f"--patch {path} cannot be written ({why}); {page} has what to write"):
-        if told:
-            path.write_text(told, encoding="utf-8")
+        if text:
+            path.write_text(text, encoding="utf-8")
         else:
             path.unlink(missing_ok=True)
-    say(console, writing.applying(path, found) if told else f"There is nothing to patch: {path} was not written.")
-
-
-def _folder(wanted: Path | None, script: Script) -> Path:
-    return wanted or TUNED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script.name}"
+    say(console, writing.applying(path, edits) if text else f"There is nothing to patch: {path} was not written.")
 
 
 def _parser() -> Parser:

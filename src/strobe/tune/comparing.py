@@ -73,15 +73,15 @@ class Comparing:
         self._release(() if proof else sides)
         stays: tuple[tuple[str, ...], ...] = sides[:1]
         try:
-            found = self._duel(*sides, proof=proof, among=among)
-            if isinstance(found, Defeat) and found.side == "incumbent":
-                return Outcome("failed", error=f"what it is compared with failed: {found.reason}")
-            if isinstance(found, Failure) and found.memory:
+            ended = self._duel(*sides, proof=proof, among=among)
+            if isinstance(ended, Defeat) and ended.side == "incumbent":
+                return Outcome("failed", error=f"what it is compared with failed: {ended.reason}")
+            if isinstance(ended, Failure) and ended.memory:
                 return self._one_after_the_other(before, after)
-            if isinstance(found, Failure):
-                return Outcome("failed", error=found.reason)
-            turns = {"before": found.theirs, "after": found.ours}
-            outcome = Outcome(found.ratio.verdict, found.ratio.as_record(), turns=turns)
+            if isinstance(ended, Failure):
+                return Outcome("failed", error=ended.reason)
+            turns = {"before": ended.theirs, "after": ended.ours}
+            outcome = Outcome(ended.ratio.verdict, ended.ratio.as_record(), turns=turns)
             stays = sides[1:] if outcome.verdict == "faster" or (among == 1 and outcome.is_needed) else sides[:1]
             return outcome
         finally:
@@ -97,7 +97,7 @@ class Comparing:
                 pair.append(training)
             if (failure := self._check(*pair)) is not None:
                 return failure
-            found = duel(
+            ended = duel(
                 *pair,
                 turns=self._turns,
                 seconds=self._turn_seconds,
@@ -106,9 +106,9 @@ class Comparing:
                 deadline=None if proof else self._deadline,
                 until=self._deadline,
             )
-            if not isinstance(found, Defeat) or found.side == "candidate" or attempt == 2:
+            if not isinstance(ended, Defeat) or ended.side == "candidate" or attempt == 2:
                 break
-        return found
+        return ended
 
     def _one_after_the_other(self, before: Sequence[str], after: Sequence[str]) -> Outcome:
         """Rates of turns in a row: less certain, for a machine's speed drifts between them."""

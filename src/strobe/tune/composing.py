@@ -93,11 +93,11 @@ class Composer:
         best = self._compute() if own else ()
         self._load(self.computing.found.get(best))
         loaders, models = ([None, *side.changed()] for side in (self.loading, self.computing))
-        found = [self._together(loader, model) for loader in loaders for model in models if loader or model]
-        found = sorted((one for one in found if one.overrides), key=lambda one: -one.predicted.median)
-        as_good = [one for one in found if one.predicted.median * AS_GOOD >= found[0].predicted.median]
+        possible = [self._together(loader, model) for loader in loaders for model in models if loader or model]
+        possible = sorted((one for one in possible if one.overrides), key=lambda one: -one.predicted.median)
+        as_good = [one for one in possible if one.predicted.median * AS_GOOD >= possible[0].predicted.median]
         first = min(as_good, key=lambda one: (one.size, one.images, -one.predicted.median), default=None)
-        return [first, *(one for one in found if one is not first)] if first else []
+        return [first, *(one for one in possible if one is not first)] if first else []
 
     def _together(self, loader: Alternative | None, model: Alternative | None) -> Combination:
         step = self.step
@@ -116,7 +116,8 @@ class Composer:
         debugging, precision, layout, fused, threads = self._binaries()
         side = self.computing
         best: Changes = ()
-        axes = [debugging, [*precision, *layout, *_pairs(precision, layout)], fused, threads]
+        both = [(*one, *other) for one in precision for other in layout]
+        axes = [debugging, [*precision, *layout, *both], fused, threads]
         own, count = cores_of_a_rank(self.record), self.record.count("threads")
         if own and count and count > own:
             axes.insert(0, axes.pop())  # on too many threads the others take long, and tell little
@@ -166,8 +167,8 @@ class Composer:
 
     def _matmul(self, precision: str | None) -> list[Changes]:
         """TensorFloat-32, where the GPU would have bfloat16 too."""
-        gpu, given = self.record.items("environment", "gpu_capability"), self.record.setting("matmul_precision")
-        return [("matmul_precision=high",)] if gpu and precision == "bf16-mixed" and given == "highest" else []
+        gpu, current = self.record.items("environment", "gpu_capability"), self.record.setting("matmul_precision")
+        return [("matmul_precision=high",)] if gpu and precision == "bf16-mixed" and current == "highest" else []
 
     def _benchmark(self) -> list[Changes]:
         """Letting cuDNN try its algorithms, where it is known not to: by the application's settings, or a script's."""
@@ -334,10 +335,6 @@ def _next(gain: float, larger: float) -> int:
 
 def _key(overrides: Iterable[str]) -> Changes:
     return tuple(sorted(overrides, key=key_of))  # a group before its settings, which choosing it would drop
-
-
-def _pairs(first: Sequence[Changes], second: Sequence[Changes]) -> list[Changes]:
-    return [(*one, *other) for one in first for other in second]
 
 
 def _bounded(rate: Figure, scale: float = 1.0) -> Figure:

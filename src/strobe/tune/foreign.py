@@ -62,42 +62,42 @@ class Scripts(Comparing):
 
     def probe(self, overrides: Sequence[str]) -> tuple[Record | None, str]:
         """As of :class:`Comparing`."""
-        found = self._probed("looks", overrides, SIDES)
-        if isinstance(found, Failure) and self._ready:  # trainings that may hold what it needs
+        outcome = self._probed("looks", overrides, SIDES)
+        if isinstance(outcome, Failure) and self._ready:  # trainings that may hold what it needs
             self._release()
-            found = self._probed("looks", overrides, SIDES)
-        if isinstance(found, Failure):
-            self.failure = found.reason
+            outcome = self._probed("looks", overrides, SIDES)
+        if isinstance(outcome, Failure):
+            self.failure = outcome.reason
             return None, "looks"
-        record = load_record(found)
+        record = load_record(outcome)
         if (ranks := record.count("world_size") or 1) > 1:
             self.failure = f"it trains on {ranks} ranks, and changes are tried on one: give devices=1"
-            return None, f"looks/{found.name}"
+            return None, f"looks/{outcome.name}"
         if step_of(record) is None:
             self.failure = f"{self._seconds:g} s held no step to measure; give a larger --seconds"
-            return None, f"looks/{found.name}"
+            return None, f"looks/{outcome.name}"
         self.failure = None
-        return record, f"looks/{found.name}"
+        return record, f"looks/{outcome.name}"
 
     def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
         """As of :class:`Comparing`, in a process of its own each time; a side as it is, only when that is long ago."""
         texts = tuple(applied(overrides, changes))
         when, known = self._known.get((side, texts), (-RECENT, None))
         if time.monotonic() - when > RECENT:
-            found = self._probed("alone", texts, (side,))
-            known = None if isinstance(found, Failure) else alternative(load_record(found).summary, side, changes)
+            outcome = self._probed("alone", texts, (side,))
+            known = None if isinstance(outcome, Failure) else alternative(load_record(outcome).summary, side, changes)
             self._known[side, texts] = time.monotonic(), known
         return known
 
     def compare(self, before: Sequence[str], after: Sequence[str], *, among: int = 1, proof: bool = False) -> Outcome:
         """As of :class:`Comparing`; the outcome of a proof has the losses of both."""
         self._resized = any(key_of(text) == BATCH_SIZE for text in {*before} ^ {*after})
-        found = super().compare(before, after, among=among, proof=proof)
+        outcome = super().compare(before, after, among=among, proof=proof)
         if not proof:
-            return found
+            return outcome
         sides = {"before": before, "after": after}
-        losses = {side: _losses(self._folders[tuple(texts)]) for side, texts in sides.items() if found.ratio}
-        return replace(found, losses=losses if losses and all(losses.values()) else None)
+        losses = {side: _losses(self._folders[tuple(texts)]) for side, texts in sides.items() if outcome.ratio}
+        return replace(outcome, losses=losses if losses and all(losses.values()) else None)
 
     def _check(self, before: TakesTurns, after: TakesTurns) -> Failure | None:
         before.in_steps = after.in_steps = not (before.sized and after.sized)
@@ -107,7 +107,7 @@ class Scripts(Comparing):
         self.trainings += place == "looks"
         number, timeout = 1 + len(list((self.folder / place).glob("*"))), self._timeout()
         folder = self.folder / place / str(number)
-        found = probe_script(
+        outcome = probe_script(
             self._script.words,
             folder,
             seconds=self._seconds,
@@ -116,16 +116,16 @@ class Scripts(Comparing):
             sides=sides,
             remedy="; give a larger --budget" if timeout < self._longest else "",
         )
-        if isinstance(found, Failure) and number > 1:  # of a search that has measured nothing nothing is kept
-            return replace(found, reason=f"{found.reason} (its output is in {folder / OUTPUT})")
-        return found
+        if isinstance(outcome, Failure) and number > 1:  # of a search that has measured nothing nothing is kept
+            return replace(outcome, reason=f"{outcome.reason} (its output is in {folder / OUTPUT})")
+        return outcome
 
     def _training(self, overrides: Sequence[str], folder: Path) -> Foreign:
         self._folders[tuple(overrides)] = folder
-        told = {WANTED: json.dumps(list(overrides)), LOSSES: str(_file(folder)), "PYTHONDONTWRITEBYTECODE": "1"}
-        told[LEFT_ON] = ",".join(self._on)
+        variables = {WANTED: json.dumps(list(overrides)), LOSSES: str(_file(folder)), "PYTHONDONTWRITEBYTECODE": "1"}
+        variables[LEFT_ON] = ",".join(self._on)
         command = [sys.executable, *self._script.words]
-        return Foreign(command, folder, variables=os.environ | told, timeout=self._timeout())
+        return Foreign(command, folder, variables=os.environ | variables, timeout=self._timeout())
 
 
 def _file(folder: Path) -> Path:

@@ -1,25 +1,24 @@
 """``search.html``: what a search tried, what it recommends, and what to type next; one file that works offline."""
 
-import contextlib
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from strobe.errors import DataError, disk_errors
+from strobe.errors import disk_errors
 from strobe.overrides import key_of, split
 from strobe.present import parts as kit
 from strobe.present.format import duration, interval
 from strobe.present.format import times as factor
 from strobe.present.page import render as rendered
 from strobe.present.page import write_whole
-from strobe.records.run import Record, load_record
+from strobe.records.run import Record
 from strobe.report.footer import machine, versions
 from strobe.tune.record import NAME as RECORD
 from strobe.tune.record import Tuning
 from strobe.tune.script import without_option
 from strobe.tune.search import BUDGET, SHORT
 from strobe.tune.table import COLOURS, HEADS, NOISY, ending, first_losses, rows, times, total, undecided, warning
-from strobe.tune.writing import given, lines
+from strobe.tune.writing import first_probe, given, lines
 
 PAGE = "search.html"
 LONGER = 3  # times the budget that is offered where it was too short
@@ -36,9 +35,7 @@ def write_page(tuning: Tuning) -> Path:
     Raises:
         DataError: it cannot be written.
     """
-    path, first = tuning.folder / PAGE, Record({})
-    with contextlib.suppress(DataError, IndexError):  # of a run that was removed, or before the first
-        first = load_record(tuning.folder / tuning.probes[0]["directory"])
+    path, first = tuning.folder / PAGE, first_probe(tuning) or Record({})
     with disk_errors(lambda why: f"{path} cannot be written ({why}); {RECORD} holds all of it"):
         return write_whole(path, render(tuning, first))
 
@@ -90,19 +87,19 @@ def _tiles(tuning: Tuning) -> list[kit.Tile]:
 
 
 def _tried(tuning: Tuning) -> kit.Section:
-    found = []
+    cells = []
     for trial, (change, why, promised, measured, end) in zip(tuning.trials, rows(tuning), strict=True):
         css = _CSS.get(COLOURS.get(trial["verdict"], "yellow"), "none")
         name, brought = (
             kit.Text(change, "code"),
             kit.Cell(measured, "why") if trial["error"] else _spread_below(measured),
         )
-        found.append((kit.Cell(name, head=True), why, _spread_below(promised), brought, kit.Text(end, "b", css)))
-    table = kit.Table(("Change", *(head.capitalize() for head in HEADS)), found, "cells tried", stacked=True)
+        cells.append((kit.Cell(name, head=True), why, _spread_below(promised), brought, kit.Text(end, "b", css)))
+    table = kit.Table(("Change", *(head.capitalize() for head in HEADS)), cells, "cells tried", stacked=True)
     about = (
         "Each change trained in turns with the best so far. Measured: how many times as fast it is, with the interval."
     )
-    return kit.Section("tried", "What was tried", about, [table] if found else [], wide=True)
+    return kit.Section("tried", "What was tried", about, [table] if cells else [], wide=True)
 
 
 def _spread_below(text: str) -> kit.Text:
@@ -119,12 +116,12 @@ def _found(tuning: Tuning, first: Record) -> kit.Section:
     names = [(key, key if ours else key.rpartition(".")[2], value) for key, value in map(split, tuning.changes)]
     values = [(kit.Cell(kit.Text(name, "code"), head=True), _given(first, key), value) for key, name, value in names]
     if proof["ratio"] is None:
-        told = f"The proof is missing: {proof['error'] or 'the two were not compared at the end'}."
+        sentence = f"The proof is missing: {proof['error'] or 'the two were not compared at the end'}."
     else:
         unproved = "" if proof["verdict"] == "faster" else f", {proof['verdict']}"
-        told = f"The proof: {times(proof['ratio'])} as fast{unproved}."
+        sentence = f"The proof: {times(proof['ratio'])} as fast{unproved}."
     table = kit.Table(heads, values, "cells", stacked=True)
-    parts: list[kit.Part] = [table, kit.Paragraph([kit.Text(told, "b"), _PROOF])]
+    parts: list[kit.Part] = [table, kit.Paragraph([kit.Text(sentence, "b"), _PROOF])]
     return kit.Section("found", "Given and found", "", parts if values else [], wide=True)
 
 
@@ -139,13 +136,13 @@ def _next(tuning: Tuning) -> kit.Section:
     words = shlex.split(tuning.header["command"])
     if tuning.status == "interrupted":
         return _typed([("Go on with the search", tuning.header["command"])])
-    found = []
+    commands = []
     if tuning.changes and tuning.recommended == tuning.best:
-        found.append(("Train faster" if tuning.header["script"] is None else "Write", "\n".join(lines(tuning))))
+        commands.append(("Train faster" if tuning.header["script"] is None else "Write", "\n".join(lines(tuning))))
         if warning(tuning):
-            found.append(("What you gave, to compare the accuracy with", given(tuning)))
+            commands.append(("What you gave, to compare the accuracy with", given(tuning)))
     else:
-        found.append(("Keep what you have", given(tuning)))
+        commands.append(("Keep what you have", given(tuning)))
     if tuning.ended in (BUDGET, SHORT):
         longer = f"{LONGER * tuning.header['budget']:.0f}s"
         if tuning.header["script"] is None:
@@ -153,8 +150,8 @@ def _next(tuning: Tuning) -> kit.Section:
             again = shlex.join([*kept, f"tune.budget={longer}"])
         else:
             again = shlex.join([*words[:2], "--budget", longer, *without_option(words[2:], "--budget")])
-        found.append(("Search for longer, for what there was no time to try", again))
-    return _typed(found)
+        commands.append(("Search for longer, for what there was no time to try", again))
+    return _typed(commands)
 
 
 def _typed(commands: Sequence[tuple[str, str]]) -> kit.Section:

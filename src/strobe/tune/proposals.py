@@ -122,14 +122,14 @@ def _within(proposal: Proposal, wanted: set[str]) -> Proposal | None:
 def advice(record: Record, over: Sequence[str] | None = None) -> list[str]:
     """What the findings say that no proposal tries, such as to leave a callback out, and what a probe left out."""
     asked, reason = set(over or ()), record.text("ceilings", "reason")
-    told = [
-        f"{found['title']}{f' ({promised})' if (promised := gain(found)) else ''}. "
-        f"{f'{most}. ' if (most := bound(found)) else ''}{found['advice']}"
-        for found in record.items("findings")
-        if found["cause"] not in ("nothing", "shared_machine")
-        and (_unsearched(record, _remedy(found), asked) or (is_foreign(record) and not _remedy(found)))
+    sentences = [
+        f"{finding['title']}{f' ({promised})' if (promised := gain(finding)) else ''}. "
+        f"{f'{most}. ' if (most := bound(finding)) else ''}{finding['advice']}"
+        for finding in record.items("findings")
+        if finding["cause"] not in ("nothing", "shared_machine")
+        and (_unsearched(record, _remedy(finding), asked) or (is_foreign(record) and not _remedy(finding)))
     ]
-    return [*told, f"Not measured: {reason}"] if reason and is_foreign(record) else told
+    return [*sentences, f"Not measured: {reason}"] if reason and is_foreign(record) else sentences
 
 
 def _prescribed(record: Record, step: Step, *, asked: set[str]) -> Iterator[Proposal]:
@@ -139,22 +139,22 @@ def _prescribed(record: Record, step: Step, *, asked: set[str]) -> Iterator[Prop
     def of_steps(times: float) -> float:
         return step.total / max((step.total + pause) / max(times, 1e-9) - pause, 1e-3 * step.total)
 
-    for found in record.items("findings"):
-        if (remedy := _remedy(found)) and not _unsearched(record, remedy, asked):
-            told = Figure(**found["predicted_speedup"])
-            predicted = replace(told, median=of_steps(told.median), low=of_steps(told.low), high=of_steps(told.high))
-            yield _proposal(record, remedy, found["title"], predicted)
+    for finding in record.items("findings"):
+        if (remedy := _remedy(finding)) and not _unsearched(record, remedy, asked):
+            raw = Figure(**finding["predicted_speedup"])
+            predicted = replace(raw, median=of_steps(raw.median), low=of_steps(raw.low), high=of_steps(raw.high))
+            yield _proposal(record, remedy, finding["title"], predicted)
 
 
 def _pauses(record: Record, over: Collection[str] | None) -> float:
     """Seconds per step of validations and checkpoints that were measured alone, and that trainings in turns lack."""
-    found = record.mapping("ceilings", "between").items()
-    return float(sum(seconds for name, seconds in found if name not in (over or ())))
+    pauses = record.mapping("ceilings", "between").items()
+    return float(sum(seconds for name, seconds in pauses if name not in (over or ())))
 
 
-def _remedy(found: Mapping[str, Any]) -> list[str]:
+def _remedy(finding: Mapping[str, Any]) -> list[str]:
     """What a finding prescribes: overrides, or in somebody else's script what can be changed from outside."""
-    return list(found["overrides"] or found.get("changes") or ())
+    return list(finding["overrides"] or finding.get("changes") or ())
 
 
 def _proposal(record: Record, overrides: Sequence[str], why: str, predicted: Figure) -> Proposal:

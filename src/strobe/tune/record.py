@@ -129,8 +129,8 @@ class Tuning:
     @property
     def most_promising(self) -> dict[str, Any] | None:
         """Of the trials of what was given that were uncertain, the one of the largest ratio, if worth more time."""
-        given = sorted(self.header["given"])
-        unsure = [one for one in self.trials if one["verdict"] == "no difference" and sorted(one["before"]) == given]
+        start = sorted(self.header["given"])
+        unsure = [one for one in self.trials if one["verdict"] == "no difference" and sorted(one["before"]) == start]
         best = max(unsure, key=lambda one: float(one["measured"]["median"]), default=None)
         return best if best and best["measured"]["median"] >= PROMISING else None
 
@@ -153,7 +153,7 @@ class Tuning:
         proposal: Proposal,
         before: Sequence[str],
         after: Sequence[str],
-        found: Outcome,
+        outcome: Outcome,
         seconds: float,
         **kind: bool,
     ) -> dict[str, Any]:
@@ -163,11 +163,11 @@ class Tuning:
             **proposal.as_dict(),
             "before": list(before),
             "after": list(after),
-            "measured": found.ratio,
-            "verdict": found.verdict,
-            "error": found.error,
-            "kept": found.is_needed if kind.get("left_out") else found.verdict == "faster",
-            "turns": found.turns,
+            "measured": outcome.ratio,
+            "verdict": outcome.verdict,
+            "error": outcome.error,
+            "kept": outcome.is_needed if kind.get("left_out") else outcome.verdict == "faster",
+            "turns": outcome.turns,
             "seconds": seconds,
             **kind,
         }
@@ -176,12 +176,12 @@ class Tuning:
 
     def save(self) -> None:
         """Write the record, whole or not at all; raises a DataError where the disk refuses."""
-        found = {name: getattr(self, name) for name in KEPT}
+        kept = {name: getattr(self, name) for name in KEPT}
         lists = {"looks": self.probes, "sides": self.sides, "trials": self.trials}
         path = self.folder / NAME
         remedy = "make room, and the same command goes on from what it holds"
         with disk_errors(lambda why: f"{path} cannot be written ({why}); {remedy}"):
-            write_summary(path, {"schema": SCHEMA, **self.header, **found, **lists})
+            write_summary(path, {"schema": SCHEMA, **self.header, **kept, **lists})
 
 
 def begin(

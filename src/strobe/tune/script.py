@@ -58,14 +58,14 @@ def is_script(arguments: Sequence[str], application: Path) -> bool:
 
 def without_option(words: Sequence[str], name: str) -> list[str]:
     """The words of a command without an option and its value, as far as options go."""
-    found = list(words)
+    left = list(words)
     for place, word in enumerate(words):
         if word == name:
-            del found[place : place + 2]
+            del left[place : place + 2]
             break
         if not word.startswith("-") and (place == 0 or words[place - 1] not in VALUED):
             break  # the script
-    return found
+    return left
 
 
 def seconds(text: str, flag: str) -> float:

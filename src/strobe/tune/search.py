@@ -82,8 +82,8 @@ class Search:
         if record is None:
             tuning.ended = self.machine.failure or "the probe run failed"
         else:
-            found = {"overrides": list(tuning.best), "directory": directory, "seconds": self.clock() - began}
-            tuning.probes.append(found | {"alternatives": len(record.items("ceilings", "alternatives"))})
+            probe = {"overrides": list(tuning.best), "directory": directory, "seconds": self.clock() - began}
+            tuning.probes.append(probe | {"alternatives": len(record.items("ceilings", "alternatives"))})
             self.display.say(of_probe(record))
         self._save()
         return record
@@ -125,11 +125,11 @@ class Search:
 
     def _alone(self, base: list[str], side: str, changes: Changes, shares: Mapping[str, float]) -> Alternative | None:
         """One side with changes, as measured; only from the given configuration, and for a share of the budget."""
-        tuning, asked = self.tuning, {"of": base, "side": side, "overrides": list(changes)}
+        tuning, request = self.tuning, {"of": base, "side": side, "overrides": list(changes)}
         earlier, place = tuning.sides[: self._heard], self._heard
         most = shares[side] * tuning.header["budget"]
         spent = sum(float(one["seconds"]) for one in earlier if one["side"] == side)
-        if [{key: one[key] for key in asked} for one in tuning.sides[place : place + 1]] != [asked]:
+        if [{key: one[key] for key in request} for one in tuning.sides[place : place + 1]] != [request]:
             if base != tuning.header["given"]:
                 return None
             if spent > most or self._left() < most:
@@ -137,8 +137,8 @@ class Search:
                 return None
             self.display.begins(f"the {side} alone{': ' if changes else ''}{tuning.spelled(changes)}", self._left())
             began = self.clock()
-            found = self.machine.alone(base, side, changes) or {"rate": None}
-            tuning.sides = [*earlier, found | asked | {"seconds": self.clock() - began}]
+            outcome = self.machine.alone(base, side, changes) or {"rate": None}
+            tuning.sides = [*earlier, outcome | request | {"seconds": self.clock() - began}]
             self._save()
         self._heard += 1
         entry = tuning.sides[place] | {"overrides": list(changes) or ["as given"]}
@@ -147,11 +147,11 @@ class Search:
     def _try(
         self, proposal: Proposal, before: list[str], after: list[str], *, among: int = 1, **kind: bool
     ) -> dict[str, Any]:
-        told = self.tuning.spelled(proposal.overrides)
-        self.display.begins(f"trying {'without ' if kind else ''}{told}", self._left())
+        change = self.tuning.spelled(proposal.overrides)
+        self.display.begins(f"trying {'without ' if kind else ''}{change}", self._left())
         began = self.clock()
-        found = self.machine.compare(before, after, among=among)
-        trial = self.tuning.add(proposal, before, after, found, self.clock() - began, **kind)
+        outcome = self.machine.compare(before, after, among=among)
+        trial = self.tuning.add(proposal, before, after, outcome, self.clock() - began, **kind)
         self._save()
         self.display.say(of_trial(self.tuning, trial))
         return trial
@@ -189,11 +189,11 @@ class Search:
             tuning.best = near["after"]
         if tuning.changes and tuning.proof is None:
             self.display.begins("comparing what was found with what you gave", self._left())
-            found = self.machine.compare(tuning.header["given"], tuning.best, proof=True)
-            tuning.proof = {"ratio": found.ratio, "verdict": found.verdict, "error": found.error}
-            tuning.proof |= {"losses": found.losses} if found.losses else {}
+            outcome = self.machine.compare(tuning.header["given"], tuning.best, proof=True)
+            tuning.proof = {"ratio": outcome.ratio, "verdict": outcome.verdict, "error": outcome.error}
+            tuning.proof |= {"losses": outcome.losses} if outcome.losses else {}
             if near is not None:
-                near["kept"] = found.verdict == "faster"
+                near["kept"] = outcome.verdict == "faster"
 
     def _reserved(self, trials: int) -> float:
         """Seconds that so many trials take, leaving each change out once, and the proof."""

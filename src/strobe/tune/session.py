@@ -55,22 +55,22 @@ def begun(fresh: Tuning, outputs: Path, given: str | None, console: Console) -> 
     """
     own = fresh.folder / NAME
     if given is None:
-        found = _broken_off(fresh, outputs)
+        earlier = _broken_off(fresh, outputs)
     else:
-        found = resumed(fresh, own) if own.is_file() else None
-        if own.is_file() and found is None:
+        earlier = resumed(fresh, own) if own.is_file() else None
+        if own.is_file() and earlier is None:
             raise ConfigError(
                 f"{given}{fresh.folder} holds a search that is completed, or another one; give another folder"
             )
-    if found is not None:
-        say(console, f"Going on with {found.folder / NAME}")
-    return found or fresh
+    if earlier is not None:
+        say(console, f"Going on with {earlier.folder / NAME}")
+    return earlier or fresh
 
 
 def _broken_off(fresh: Tuning, outputs: Path) -> Tuning | None:
     for path in sorted(outputs.glob(f"*/*/{NAME}"), reverse=True):
         with contextlib.suppress(StrobeError):  # one that is damaged, or in use, cannot be gone on with
-            if (found := resumed(fresh, path)) is not None:
+            if (search := resumed(fresh, path)) is not None:
                 with alone_in(path.parent, "--out"):  # else another process is at it
-                    return found
+                    return search
     return None

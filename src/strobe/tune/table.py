@@ -43,9 +43,9 @@ def of_probe(record: Record) -> str:
 
 def of_trial(tuning: Tuning, trial: Mapping[str, Any]) -> str:
     """A change, what it brought beside what was predicted, and what became of it."""
-    told = "with it" if trial.get("left_out") else f"predicted {predicted(trial)}"
-    found = trial["error"] or f"{times(trial['measured'])}, {told}"
-    return f"  {tuning.spelled(trial['overrides'])}: {found}: {fate(trial)}"
+    expected = "with it" if trial.get("left_out") else f"predicted {predicted(trial)}"
+    words = trial["error"] or f"{times(trial['measured'])}, {expected}"
+    return f"  {tuning.spelled(trial['overrides'])}: {words}: {fate(trial)}"
 
 
 def print_tuning(console: Console, tuning: Tuning) -> None:
@@ -64,8 +64,8 @@ def total(tuning: Tuning) -> str:
     if not tuning.trials:
         return _untried(tuning)
     if not tuning.changes:
-        found = "Too noisy to tell whether anything is" if undecided(tuning) else "Nothing that was tried is measurably"
-        return f"{found} faster."
+        which = "Too noisy to tell whether anything is" if undecided(tuning) else "Nothing that was tried is measurably"
+        return f"{which} faster."
     if proof is None and tuning.status == "interrupted":
         return "Interrupted before the proof: go on, or keep what you have."
     if proof is None or proof["ratio"] is None:
@@ -86,22 +86,22 @@ def _untried(tuning: Tuning) -> str:
         return "Nothing was tried."
     if not (over := ",".join(tuning.header["over"] or ())):
         return "There was nothing to try."
-    given = f"tune.over=[{over}]" if tuning.header["script"] is None else f"--over {over}"
-    return f"Nothing in {given} promises to help here."
+    key = f"tune.over=[{over}]" if tuning.header["script"] is None else f"--over {over}"
+    return f"Nothing in {key} promises to help here."
 
 
 def ending(tuning: Tuning) -> str:
     """Why it ended, and when."""
     why, budget = (tuning.ended or tuning.status).rstrip("."), float(tuning.header["budget"])
-    told = f"{why[:1].upper()}{why[1:]} after {duration(tuning.seconds)}"
+    sentence = f"{why[:1].upper()}{why[1:]} after {duration(tuning.seconds)}"
     late = f", not {duration(budget)}: a comparison that has begun is finished" * (tuning.seconds > OVER * budget)
-    return " ".join((f"{told}{late}.", disturbance(tuning))).strip()
+    return " ".join((f"{sentence}{late}.", disturbance(tuning))).strip()
 
 
 def disturbance(tuning: Tuning) -> str:
     """That other processes took cores in the first look at what is searched; empty where they took few."""
     first = first_probe(tuning) or Record({})
-    shared = [str(found["title"]) for found in first.items("findings") if found["cause"] == "shared_machine"]
+    shared = [str(finding["title"]) for finding in first.items("findings") if finding["cause"] == "shared_machine"]
     return f"{shared[0]} meanwhile: search again when the machine is quiet." if shared else ""
 
 
@@ -115,8 +115,8 @@ def warning(tuning: Tuning) -> str:
     less = f"{tuning.spelled(seldom)} shows less of a training: {GIVEN_UP}"
     first = first_probe(tuning)
     shared = first is not None and multiplies(first, tuning.changes)
-    told = (_larger_updates(tuning), coarse * bool(fewer), less * bool(seldom), BY_WORKER * shared)
-    return " ".join(text for text in told if text)
+    sentences = (_larger_updates(tuning), coarse * bool(fewer), less * bool(seldom), BY_WORKER * shared)
+    return " ".join(text for text in sentences if text)
 
 
 def _larger_updates(tuning: Tuning) -> str:
@@ -167,10 +167,10 @@ def times(ratio: Interval | None) -> str:
     """A ratio with its interval: 1.42 times (1.31 to 1.55); of a wide one above 1 its lower end: (at least 2.10)."""
     if ratio is None:
         return ""
-    told, ends = f"{ratio['median']:.2f} times", interval(ratio["low"], ratio["high"], "{:.2f}".format)
+    middle, ends = f"{ratio['median']:.2f} times", interval(ratio["low"], ratio["high"], "{:.2f}".format)
     if _is_wide(ratio) and ratio["low"] > 1:
         ends = f"at least {ratio['low']:.2f}"
-    return f"{told} ({ends})" if ends else told
+    return f"{middle} ({ends})" if ends else middle
 
 
 def fate(trial: Mapping[str, Any]) -> str:
@@ -201,8 +201,8 @@ def rows(tuning: Tuning) -> list[tuple[str, str, str, str, str]]:
 
 def _table(tuning: Tuning) -> Table:
     table = Table("", Column("change", overflow="fold", min_width=24), *HEADS, title="tried", title_justify="left")
-    for trial, (change, why, promised, found, end) in zip(tuning.trials, rows(tuning), strict=True):
+    for trial, (change, why, promised, measured, end) in zip(tuning.trials, rows(tuning), strict=True):
         name = Text(change, "bold" if trial["kept"] else "")
         end_ = Text(end, COLOURS.get(trial["verdict"], "yellow"))
-        table.add_row(str(trial["number"]), name, Text(why), promised, Text(found), end_)
+        table.add_row(str(trial["number"]), name, Text(why), promised, Text(measured), end_)
     return table

@@ -89,7 +89,7 @@ def edits(overrides: Sequence[str], made: Made) -> list[Edit]:
         key = key_of(override)
         kind = MADE_BY.get(key, MADE_BY.get(key.partition(".")[0], ""))
         groups.setdefault(kind or override, []).append(override)
-    found = []
+    written = []
     unknown: Sequence[None] = (None,)
     for kind, texts in groups.items():
         for call in made.get(kind) or unknown:
@@ -97,18 +97,18 @@ def edits(overrides: Sequence[str], made: Made) -> list[Edit]:
             all_of_it = [*texts, *(text for text in refused if argument(text)[0] in (call or {})["given"])]
             (text,) = calls(all_of_it)
             name = call["call"] if call and not call["constructor"] else CALLED.get(kind, "")
-            found.append(Edit(text.replace(CALLED.get(kind, ""), name, 1), tuple(all_of_it), call))
-    return found
+            written.append(Edit(text.replace(CALLED.get(kind, ""), name, 1), tuple(all_of_it), call))
+    return written
 
 
-def patch(found: Sequence[Edit]) -> tuple[str, list[str]]:
+def patch(edits: Sequence[Edit]) -> tuple[str, list[str]]:
     """A patch for ``git apply`` with those of the edits whose call can be changed, and why others are left out.
 
     Files are named from the root of their repository, and without one from the working folder, or their own.
     """
     sources: dict[Path, list[Change]] = {}
     left_out = []
-    for edit in found:
+    for edit in edits:
         try:
             path, changes = _changes(edit)
         except (ValueError, OSError, SyntaxError) as error:
@@ -118,9 +118,9 @@ def patch(found: Sequence[Edit]) -> tuple[str, list[str]]:
     return "".join(_difference(path, changes) for path, changes in sources.items()), list(dict.fromkeys(left_out))
 
 
-def applying(file: Path, found: Sequence[Edit]) -> str:
+def applying(file: Path, edits: Sequence[Edit]) -> str:
     """The command that applies such a patch; from the files' root, where git would not find them from here."""
-    noted = [edit.call for edit in found if edit.call is not None and not edit.call["constructor"]]
+    noted = [edit.call for edit in edits if edit.call is not None and not edit.call["constructor"]]
     changed = [Path(call["file"]) for call in noted if "file" in call]
     here, root = Path.cwd(), next(map(_root, changed), Path.cwd())
     if here.is_relative_to(root) and all(path.is_relative_to(here) for path in changed):
@@ -175,17 +175,17 @@ def _changes(edit: Edit) -> tuple[Path, list[Change]]:
     if call is None:
         raise ValueError(f"{edit.place} has changed since")
     written = {word.arg: word.value for word in call.keywords}
-    found: list[Change] = []
+    changes: list[Change] = []
     new: list[str] = []
     for name, value in map(argument, edit.overrides):
         node = written.get(name) or (None if about.get("passes") else _positional(call, name))
         if node is not None:
-            found.append((source.start(node), source.end(node), value.encode()))
+            changes.append((source.start(node), source.end(node), value.encode()))
         elif name in about["given"]:
             raise ValueError(f"the call at {edit.place} is not given {name} by name; change it there")
         else:
             new.append(f"{name}={value}")
-    return source.path, found + _added(source, call, new)
+    return source.path, changes + _added(source, call, new)
 
 
 def _positional(call: ast.Call, name: str) -> ast.expr | None:
@@ -199,8 +199,8 @@ def _added(source: _Source, call: ast.Call, new: Sequence[str]) -> list[Change]:
     """Arguments behind a call's last one, or on a line of their own before it, if it stands so."""
     if not new:
         return []
-    given: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
-    last = max(given, key=source.end, default=None)
+    arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
+    last = max(arguments, key=source.end, default=None)
     text = ", ".join(new).encode()
     if last is None:
         return [(source.end(call) - 1, source.end(call) - 1, text)]

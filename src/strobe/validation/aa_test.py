@@ -123,7 +123,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--runs {options.runs} is out of range; it must be at least {FEWEST}")
     if not (options.minutes > 0 and options.seconds > 0):
         parser.error("--minutes and --seconds must be above 0")
-    if wrong := [given for given in options.overrides if not is_override(given)]:
+    if wrong := [override for override in options.overrides if not is_override(override)]:
         parser.error(f"{wrong[0]!r} is not an override; give KEY=VALUE, such as loader=native")
     if options.source is not None and (options.overrides or options.keep or options.duels):
         parser.error("--from trains nothing; leave KEY=VALUE, --duels and --keep out")
@@ -166,8 +166,8 @@ def read(folder: Path) -> list[Record]:
     Raises:
         DataError: there is none, or they are not of one configuration on one machine.
     """
-    found = [run / "summary.json" for run in (runs_in(folder) if folder.is_dir() else [])]
-    ended = sorted((path for path in found if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
+    summaries = [run / "summary.json" for run in (runs_in(folder) if folder.is_dir() else [])]
+    ended = sorted((path for path in summaries if path.is_file()), key=lambda path: path.stat().st_mtime_ns)
     records = [record for path in ended if (record := load_record(path.parent)).text("status") == "completed"]
     if not records:
         raise DataError(
@@ -183,8 +183,8 @@ def read(folder: Path) -> list[Record]:
 
 
 def _configuration(record: Record) -> str:
-    given = cell_of(map(str, record.items("overrides")))
-    return " ".join(sorted(f"{key}={value}" for key, value in given.items()))
+    overrides = cell_of(map(str, record.items("overrides")))
+    return " ".join(sorted(f"{key}={value}" for key, value in overrides.items()))
 
 
 def table(counts: Sequence[Count]) -> Table:
@@ -194,10 +194,10 @@ def table(counts: Sequence[Count]) -> Table:
     for name in (*names, *(f"{slowdown:.0%} slower is found" for slowdown in SLOWDOWNS)):
         drawn.add_column(name, justify="right")
     for one in counts:
-        found = [_share(one.found[slowdown], one.comparisons) for slowdown in SLOWDOWNS]
+        shares = [_share(one.found[slowdown], one.comparisons) for slowdown in SLOWDOWNS]
         width = f"{statistics.median(one.widths):.1%}" if one.widths else "-"
         same = _share(one.same, one.comparisons)
-        drawn.add_row(str(one.side), str(one.comparisons), str(one.windows), same, width, *found)
+        drawn.add_row(str(one.side), str(one.comparisons), str(one.windows), same, width, *shares)
     drawn.add_section()
     drawn.add_row("all", str(_total(counts)[1]), "", _share(*_total(counts)))
     return drawn
@@ -207,12 +207,12 @@ def lines(rates: Sequence[float], counts: Sequence[Count], first: Record) -> lis
     """The aim, the rates behind it, and the machine."""
     same, total = _total(counts)
     spread = statistics.stdev(rates) / statistics.fmean(rates)
-    told = "reached" if reached(counts) else "missed"
+    verdict = "reached" if reached(counts) else "missed"
     if total < ENOUGH:
-        told = f"not told by fewer than {ENOUGH} comparisons, give a larger --runs"
+        verdict = f"not told by fewer than {ENOUGH} comparisons, give a larger --runs"
     host: dict[str, Any] = first.mapping("environment")
     return [
-        f"aim: no difference in at least {AIM:.0%}: {told}; {_share(same, total)}",
+        f"aim: no difference in at least {AIM:.0%}: {verdict}; {_share(same, total)}",
         f"{len(rates)} runs, {min(rates):,.1f} to {max(rates):,.1f} images/s, which vary by {spread:.1%} "
         "(standard deviation, of the mean)",
         f"{_configuration(first)}",
@@ -244,15 +244,15 @@ def deal(runs: int, side: int, seed: int = 0) -> list[Dealing]:
     same with its sides changed.
     """
     chance = random.Random(f"{seed} {side}")
-    found = []
+    dealings = []
     for first in range(runs - 2 * side + 1):
         ways = 2 ** (side - 1)  # the first pair as it is; the rest either way
         for way in chance.sample(range(ways), min(ways, DEALINGS)):
             swaps = [way >> pair & 1 for pair in range(side)]
             ours = tuple(first + 2 * pair + swap for pair, swap in enumerate(swaps))
             theirs = tuple(first + 2 * pair + 1 - swap for pair, swap in enumerate(swaps))
-            found.append((ours, theirs) if chance.random() < 0.5 else (theirs, ours))
-    return found
+            dealings.append((ours, theirs) if chance.random() < 0.5 else (theirs, ours))
+    return dealings
 
 
 def count(rates: Sequence[float], seed: int = 0, compare: Compare = unpaired) -> list[Count]:

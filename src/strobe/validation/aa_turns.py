@@ -53,8 +53,8 @@ def duels(
     """Each command, a script and its arguments that run in the folder, in turn; with the ratios of its duel's quads."""
     for number in _until(minutes):
         command = commands[number % len(commands)]
-        script, *given = shlex.split(command)
-        words = [sys.executable, str(Path(script).absolute()), *given]
+        script, *arguments = shlex.split(command)
+        words = [sys.executable, str(Path(script).absolute()), *arguments]
         where = {"variables": os.environ, "timeout": foreign.TIMEOUT, "place": folder}
         with begin(words, folder / "A", **where) as ours, begin(words, folder / "B", **where) as theirs:
             for side in (ours, theirs):
@@ -72,17 +72,18 @@ def _until(minutes: float) -> Iterator[int]:
         number += 1
 
 
-def keep(found: Iterable[Any], file: Path, console: Console) -> None:
+def keep(results: Iterable[Any], file: Path, console: Console) -> None:
     """Write all trials or duels so far after each of them, and say what it came to."""
     kept = []
     file.parent.mkdir(parents=True, exist_ok=True)
-    for one in found:
+    for one in results:
         kept.append(one)
         file.write_text(json.dumps(kept))
         if file.name == DUELS:
-            told = decided(one[1])
+            ratio = decided(one[1])
             say(
-                console, f"[{len(kept)}] {one[0]}: {estimate(told.as_record())} times as fast as itself, {told.verdict}"
+                console,
+                f"[{len(kept)}] {one[0]}: {estimate(ratio.as_record())} times as fast as itself, {ratio.verdict}",
             )
         else:
             say(console, f"[{len(kept)}] B is {estimate(single(one).as_record())} times as fast as itself")
@@ -92,10 +93,10 @@ def single(ratios: Sequence[float], alpha: float = FALSE_ALARM) -> Estimate:
     """What a trial with such a share of false alarms says at the look at which it would have been over."""
     planned = looks(TURNS // 2)
     for count in (look for look in planned if look <= len(ratios)):
-        found = sequential(ratios[:count], planned, alpha)
-        if is_over(found, planned):
+        ratio = sequential(ratios[:count], planned, alpha)
+        if is_over(ratio, planned):
             break
-    return found
+    return ratio
 
 
 def decided(ratios: Sequence[float]) -> Estimate:
@@ -111,28 +112,28 @@ def tell(folder: Path, file: str, console: Console) -> bool:
     """
     what = file.removesuffix(".json")
     try:
-        found = json.loads((folder / file).read_text())
+        results = json.loads((folder / file).read_text())
     except (OSError, ValueError) as error:
         raise DataError(f"{folder} has no {what} to read; give a folder that --{what} --keep has made") from error
-    return (told_of_duels if file == DUELS else told_of_trials)(found, console)
+    return (told_of_duels if file == DUELS else told_of_trials)(results, console)
 
 
-def told_of_duels(found: Sequence[tuple[str, Sequence[float]]], console: Console) -> bool:
+def told_of_duels(results: Sequence[tuple[str, Sequence[float]]], console: Console) -> bool:
     """How many found a difference, and how narrow their intervals are."""
-    told = [decided(ratios) for _, ratios in found]
-    wrong = sum(one.verdict != "no difference" for one in told)
-    good = _alarms(console, "duels of equals that find a difference", wrong, len(told))
-    widths = sorted(math.log(one.high / one.low) / 2 for one in told if one.low and one.high)
-    of = counted(len({command for command, _ in found}), "script")
+    estimates = [decided(ratios) for _, ratios in results]
+    wrong = sum(one.verdict != "no difference" for one in estimates)
+    good = _alarms(console, "duels of equals that find a difference", wrong, len(estimates))
+    widths = sorted(math.log(one.high / one.low) / 2 for one in estimates if one.low and one.high)
+    of = counted(len({command for command, _ in results}), "script")
     say(console, f"{of}; the median interval reaches {widths[len(widths) // 2]:.1%} to either side")
     return good
 
 
-def told_of_trials(found: Sequence[Sequence[float]], console: Console) -> bool:
+def told_of_trials(results: Sequence[Sequence[float]], console: Console) -> bool:
     """How many trials found a difference, and how many whole searches would have; False if there are no results."""
-    good = bool(found)
-    each = [str(single(ratios).verdict) for ratios in found]
-    strict = [single(ratios, FALSE_ALARM / PROPOSALS).verdict for ratios in found]
+    good = bool(results)
+    each = [str(single(ratios).verdict) for ratios in results]
+    strict = [single(ratios, FALSE_ALARM / PROPOSALS).verdict for ratios in results]
     whole = [strict[at : at + PROPOSALS] for at in range(0, len(strict) - PROPOSALS + 1, PROPOSALS)]
     for what, among, verdict in (
         ("trial", each, "faster"),
@@ -143,7 +144,7 @@ def told_of_trials(found: Sequence[Sequence[float]], console: Console) -> bool:
             good &= _alarms(console, f"a {what} of equals finds one {verdict}", among.count(verdict), len(among))
         else:
             say(console, f"no {what}: too few trials, give a larger --minutes")
-    say(console, f"{counted(len(found), 'trial')} of {counted(sum(map(len, found)), 'quad')} in all")
+    say(console, f"{counted(len(results), 'trial')} of {counted(sum(map(len, results)), 'quad')} in all")
     return good
 
 

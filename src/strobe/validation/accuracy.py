@@ -80,8 +80,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_intermixed_args(arguments)
     if options.repeats < 1:
         parser.error(f"--repeats {options.repeats} is out of range; it must be at least 1")
-    options.overrides = [given for given in options.given if is_override(given)]
-    names = [given for given in options.given if not is_override(given)]
+    options.overrides = [word for word in options.given if is_override(word)]
+    names = [word for word in options.given if not is_override(word)]
     known = {cell.name: cell for cell in cells()}
     if unknown := [name for name in names if name not in known]:
         parser.error(f"{unknown[0]!r} is not a cell; choose from {', '.join(map(repr, known))}")
@@ -123,8 +123,8 @@ def run_cell(cell: GridCell, more: Sequence[str], folder: Path, variables: Mappi
         failure = ended.error
         return Record({}) if failure else load_record(ended.folder)
 
-    with beside(cell.beside), reaching(cell.line, folder) as (given, reach):
-        base = trained(joined(cell.overrides, [*given, *more]), "base")
+    with beside(cell.beside), reaching(cell.line, folder) as (stored, reach):
+        base = trained(joined(cell.overrides, [*stored, *more]), "base")
         finding: dict[str, Any] = next(iter(base.items("findings")), {})
         if overrides := finding.get("overrides"):
             prescribed = shlex.split(command(base, overrides))[2:]
@@ -170,10 +170,10 @@ def beside(count: int) -> Iterator[None]:
 
 def told(entry: Entry) -> str:
     """An outcome, in a line while others are still to come."""
-    found = f"first finding {entry.found or 'none'}, {'right' if entry.right else 'WRONG'}"
+    sentence = f"first finding {entry.found or 'none'}, {'right' if entry.right else 'WRONG'}"
     if entry.predicted and entry.measured:
-        found += f"; predicted {entry.predicted['median']:.2f}, measured {entry.measured:.2f}"
-    return f"{entry.cell}: {entry.failure or found} ({entry.seconds:.0f} s)"
+        sentence += f"; predicted {entry.predicted['median']:.2f}, measured {entry.measured:.2f}"
+    return f"{entry.cell}: {entry.failure or sentence} ({entry.seconds:.0f} s)"
 
 
 def data_variables(scratch: Path) -> dict[str, str]:

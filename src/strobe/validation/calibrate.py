@@ -30,16 +30,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--dry-run", action="store_true", help="only tell")
     options = parser.parse_args(arguments)
     try:
-        found = calibrate(entries := read(options.ledger))
+        calibration = calibrate(entries := read(options.ledger))
     except StrobeError as error:
         raise SystemExit(str(error)) from None
-    if found is None:
+    if calibration is None:
         raise SystemExit(
             f"{options.ledger}: too few predictions of held-out and fresh cells were measured; 9 are needed"
         )
-    print(*told(entries, found), sep="\n")
+    print(*told(entries, calibration), sep="\n")
     if not options.dry_run:
-        found.save()
+        calibration.save()
 
 
 def calibrate(entries: Iterable[Entry]) -> Calibration | None:
@@ -59,7 +59,7 @@ def last(entries: Iterable[Entry]) -> list[tuple[Entry, float]]:
     return list({entry.cell: (entry, score) for entry in entries if (score := entry.score) is not None}.values())
 
 
-def told(entries: Sequence[Entry], found: Calibration) -> list[str]:
+def told(entries: Sequence[Entry], fit: Calibration) -> list[str]:
     """What it comes to, and the coverage."""
     chosen = last([entry for entry in entries if entry.half in USED])
     inside = total = 0
@@ -69,12 +69,12 @@ def told(entries: Sequence[Entry], found: Calibration) -> list[str]:
         if others is not None:
             inside += sum(score <= others for score in own)
             total += len(own)
-    lines = [f"Intervals are stretched by {found.quantile:.2f}, by {found.cells} predictions ({LEVEL:.0%})."]
+    lines = [f"Intervals are stretched by {fit.quantile:.2f}, by {fit.cells} predictions ({LEVEL:.0%})."]
     if total:
         lines.append(f"Each cause by the others' cells: {inside} of {total} held ({interval_of(inside, total)}).")
     for half in HALVES:
         if half not in USED and (other := last([entry for entry in entries if entry.half == half])):
-            held = sum(score <= found.quantile for _, score in other)
+            held = sum(score <= fit.quantile for _, score in other)
             lines.append(f"The {half} cells: {held} of {len(other)} held ({interval_of(held, len(other))}).")
     return lines
 

@@ -66,5 +66,5 @@ def scored(predictions: Sequence[tuple[Interval, float]]) -> str:
 
 def interval_of(count: int, total: int) -> str:
     """A share with its interval: ``83%, 95% interval 52% to 98%``."""
-    found = share_of(count, total)
-    return f"{found.middle:.0%}, 95% interval {found.low:.0%} to {found.high:.0%}"
+    interval = share_of(count, total)
+    return f"{interval.middle:.0%}, 95% interval {interval.low:.0%} to {interval.high:.0%}"

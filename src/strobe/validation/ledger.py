@@ -109,27 +109,27 @@ def read(path: Path) -> list[Entry]:
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} cannot be read ({error}); give a ledger of strobe.validation.accuracy") from error
     names = {each.name for each in fields(Entry)}
-    found = []
+    entries = []
     for number, line in enumerate(lines, 1):
         try:
             content: dict[str, Any] = {"also": [], "title": None} | json.loads(line)  # older ledgers lack them
-            found.append(Entry(**{name: content[name] for name in names}))
+            entries.append(Entry(**{name: content[name] for name in names}))
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines) and not line.endswith("\n"):
                 break
             raise DataError(f"{path}, line {number} is no entry of a ledger; remove it ({error!r})") from error
-    return found
+    return entries
 
 
 def markdown(entries: Sequence[Entry]) -> list[str]:
     """The figures and a table of each part, as the documentation has them."""
-    told: list[str] = []
+    lines: list[str] = []
     for half in HALVES:
         chosen = [entry for entry in entries if entry.half == half]
         if chosen:
-            told += [f"**{half.replace('_', ' ').capitalize()}**", "", *(f"- {line}" for line in figures(chosen)), ""]
-            told += [*table(chosen), ""]
-    return told
+            lines += [f"**{half.replace('_', ' ').capitalize()}**", "", *(f"- {line}" for line in figures(chosen)), ""]
+            lines += [*table(chosen), ""]
+    return lines
 
 
 def figures(entries: Sequence[Entry]) -> list[str]:
@@ -155,11 +155,11 @@ def figures(entries: Sequence[Entry]) -> list[str]:
 
 def changes(entries: Iterable[Entry]) -> tuple[int, int] | None:
     """Of the runs of cells that were repeated: how many have another first cause than most, and how many there are."""
-    found: dict[str, list[str | None]] = defaultdict(list)
+    first: dict[str, list[str | None]] = defaultdict(list)
     for entry in entries:
         if entry.found is not None:
-            found[entry.cell].append(entry.found)
-    repeated = [causes for causes in found.values() if len(causes) > 1]
+            first[entry.cell].append(entry.found)
+    repeated = [causes for causes in first.values() if len(causes) > 1]
     if not repeated:
         return None
     usual = sum(Counter(causes).most_common(1)[0][1] for causes in repeated)
@@ -174,8 +174,8 @@ def table(entries: Iterable[Entry]) -> list[str]:
         "|:--|:--|:--|:--|--:|--:|--:|",
     ]
     for entry in sorted(entries, key=lambda entry: (entry.cause is None, entry.cell)):
-        found = entry.title if entry.found == "nothing" and entry.title else f"`{entry.found or 'none'}`"
-        verdict = entry.failure or f"{found}{'' if entry.right else ' (wrong)'}"
+        finding = entry.title if entry.found == "nothing" and entry.title else f"`{entry.found or 'none'}`"
+        verdict = entry.failure or f"{finding}{'' if entry.right else ' (wrong)'}"
         fields = [
             entry.cell,
             f"`{entry.cause}`, {entry.strength}" if entry.cause else "nothing",

@@ -48,7 +48,7 @@ def reaching(line: Line | None, folder: Path) -> Iterator[tuple[list[str], dict[
         SlowLine(endpoint, latency=line.latency / 1e3, bytes_per_second=rate) as slow,
     ):
         upload(endpoint, {f"tiles/{path.relative_to(tiles)}": path for path in tiles.rglob("*") if path.is_file()})
-        given = [f"data.root=s3://{BUCKET}/tiles", f"data.endpoint={slow.endpoint}"]
+        overrides = [f"data.root=s3://{BUCKET}/tiles", f"data.endpoint={slow.endpoint}"]
         if line.cached:
-            given.append(f"data.cache={folder}/cache")
-        yield given, CREDENTIALS | {"no_proxy": "*"}
+            overrides.append(f"data.cache={folder}/cache")
+        yield overrides, CREDENTIALS | {"no_proxy": "*"}

@@ -86,18 +86,18 @@ def tested(environment: Environment, folder: Path, selected: Sequence[str]) -> t
         command += [f"-Wignore::{kind}Warning" for kind in LENIENT]
     ours = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     ours |= {"OMP_WAIT_POLICY": "passive"} | ({} if environment.compiler == "g++" else {"CXX": environment.compiler})
-    found = subprocess.run(command, cwd=folder, env=ours, capture_output=True, text=True, check=False)
-    counts = {kind: int(count) for count, kind in re.findall(rf"(\d+) ({'|'.join(COUNTED)})s?\b", found.stdout)}
-    return counts, found.stdout + found.stderr
+    ended = subprocess.run(command, cwd=folder, env=ours, capture_output=True, text=True, check=False)
+    counts = {kind: int(count) for count, kind in re.findall(rf"(\d+) ({'|'.join(COUNTED)})s?\b", ended.stdout)}
+    return counts, ended.stdout + ended.stderr
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try the environments, and print the table; 1 if one failed."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    ours = given.index("--") if "--" in given else len(given)
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    ours = words.index("--") if "--" in words else len(words)
     parser = arguments_of("strobe.validation.matrix", (__doc__ or "").partition("\n")[0], seed="of the tests' order")
     parser.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help=f"of {', '.join(ENVIRONMENTS)} (all)")
-    wanted = parser.parse_args(given[:ours])
+    wanted = parser.parse_args(words[:ours])
     if unknown := [name for name in wanted.environments if name not in ENVIRONMENTS]:
         parser.error(f"{unknown[0]} is not an environment; give some of {', '.join(ENVIRONMENTS)}")
     console, failed = terminal.console(), 0
@@ -112,9 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 table.add_row(name, *["-"] * len((*SHOWN, *COUNTED)), "")
                 failed += 1
                 continue
-            counts, said = tested(ENVIRONMENTS[name], folder, [f"--randomly-seed={wanted.seed}", *given[ours + 1 :]])
-            (scratch / f"{name}.log").write_text(said)
-            terminal.say(console, *(line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))))
+            counts, output = tested(ENVIRONMENTS[name], folder, [f"--randomly-seed={wanted.seed}", *words[ours + 1 :]])
+            (scratch / f"{name}.log").write_text(output)
+            terminal.say(console, *(line for line in output.splitlines() if line.startswith(("FAILED", "ERROR"))))
             bad = not counts.get("passed") or counts.get("failed", 0) + counts.get("error", 0)
             failed += bool(bad)
             table.add_row(

@@ -41,17 +41,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if options.pairs < 1 or not options.seconds > 0:
         parser.error("--pairs and --seconds must be above 0")
     console, order = terminal.console(), random.Random(options.seed)
-    found: dict[Measure, list[Ceilings]] = {own: [], foreign: []}
+    ceilings: dict[Measure, list[Ceilings]] = {own: [], foreign: []}
     with folder_of(options.keep) as folder:
         for number in range(1, options.pairs + 1):
             for measure in order.sample([own, foreign], 2):
                 place = folder / f"{number}-{measure.__name__}"
                 try:
-                    found[measure].append(measure(options.overrides, options.seconds, place))
+                    ceilings[measure].append(measure(options.overrides, options.seconds, place))
                 except StrobeError as error:
                     sys.exit(str(error))
-            say(console, *lines([found[own][-1]], [found[foreign][-1]], f"[{number}/{options.pairs}] "))
-    say(console, *lines(found[own], found[foreign]))
+            say(console, *lines([ceilings[own][-1]], [ceilings[foreign][-1]], f"[{number}/{options.pairs}] "))
+    say(console, *lines(ceilings[own], ceilings[foreign]))
 
 
 def own(overrides: Sequence[str], seconds: float, _: Path) -> Ceilings:
@@ -68,19 +68,19 @@ def foreign(overrides: Sequence[str], seconds: float, folder: Path) -> Ceilings:
 
 def lines(ours: Sequence[Ceilings], theirs: Sequence[Ceilings], before: str = "") -> list[str]:
     """A line for each side that all have measured: ``ours`` by ``strobe.ceilings``, ``theirs`` by a probe."""
-    found = []
+    sentences = []
     for side in SIDES:
         pairs = [(one[side], other[side]) for one, other in zip(ours, theirs, strict=True)]
         if not pairs or not all(map(all, pairs)):
             continue
         ratio = interval([other / one for one, other in pairs])
-        told = estimate(ratio.as_record(), "{:.2f}".format)
+        factor = estimate(ratio.as_record(), "{:.2f}".format)
         if len(pairs) == 1:
-            found.append(f"{before}{side}: {rate(pairs[0][0])} and probed {rate(pairs[0][1])} images/s, {told}")
+            sentences.append(f"{before}{side}: {rate(pairs[0][0])} and probed {rate(pairs[0][1])} images/s, {factor}")
         else:
             good = "within" if abs(ratio.middle - 1) <= AIM else "not within"
-            found.append(f"{side}: probed {told} times its own, {good} {AIM:.0%} ({counted(len(pairs), 'pair')})")
-    return found
+            sentences.append(f"{side}: probed {factor} times its own, {good} {AIM:.0%} ({counted(len(pairs), 'pair')})")
+    return sentences
 
 
 def _run(module: str, *words: str) -> str:

@@ -95,17 +95,17 @@ def _memory(file: str, name: str) -> int:
 def spent(*words: str) -> tuple[float, int]:
     """Seconds of the processor that a command of this Python took, and bytes of memory at its peak."""
     peak, ended = 0, 0
-    with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=said)
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen([sys.executable, *words], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=errors)
         while not ended:
             peak = max(peak, _memory(f"{process.pid}/status", "VmHWM"))
             time.sleep(EVERY)
             ended, status, usage = os.wait4(process.pid, os.WNOHANG)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            said.seek(0)
-            told = said.read().decode().strip()[-300:]
-            raise SystemExit(f"{' '.join(words)[:200]} ended with {process.returncode}: {told}")
+            errors.seek(0)
+            tail = errors.read().decode().strip()[-300:]
+            raise SystemExit(f"{' '.join(words)[:200]} ended with {process.returncode}: {tail}")
     return usage.ru_utime + usage.ru_stime, peak
 
 
@@ -135,17 +135,17 @@ def of_files(scratch: Path, count: int) -> list[str]:
     assert len(paths) == count
     overrides = (f"data.root={root}", f"hydra.run.dir={run}", f"+callbacks.first.path={run}/first.json")
     spent("train.py", *TRAINING, *overrides, f"+callbacks.first.began={time.time()}")
-    found = json.loads((run / "first.json").read_text())
+    first_batch = json.loads((run / "first.json").read_text())
     state = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
     order = len(pickle.dumps(state["loops"]))
     parts = [f"{seconds:.2g}" for seconds in (*listing, *split)]
     first = [
-        f"{found['seconds'] / bare:.2f}",
-        f"{found['clock'] / walked:.2f}",
-        _mb(found["peak"]),
-        _mb(found["worker"]),
+        f"{first_batch['seconds'] / bare:.2f}",
+        f"{first_batch['clock'] / walked:.2f}",
+        _mb(first_batch["peak"]),
+        _mb(first_batch["worker"]),
     ]
-    return _row(count, *parts, bare, walked, found["seconds"], found["clock"], *first, order)
+    return _row(count, *parts, bare, walked, first_batch["seconds"], first_batch["clock"], *first, order)
 
 
 def timed(call: Callable[[], Any]) -> tuple[Any, float, float]:
@@ -215,17 +215,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = arguments_of("strobe.validation.scale", (__doc__ or "").partition("\n")[0], seed="of nothing")
     for name, usual in (("files", FILES), ("steps", STEPS), ("cells", CELLS)):
         parser.add_argument(f"--{name}", type=int, nargs="+", default=usual, metavar="N", help=f"of {name}")
-    given = parser.parse_args(arguments)
-    with folder_of(given.keep) as scratch:
+    options = parser.parse_args(arguments)
+    with folder_of(options.keep) as scratch:
         parts = ("listing", "split", "walk and imports", "first batch")
         heads = ["files", *(f"{part}, {unit}" for part in parts for unit in ("CPU s", "s")), "times, CPU", "times"]
         heads += ["peak, MB", "a worker's own, MB"]
-        table([*heads, "order in a checkpoint, bytes"], given.files, lambda count: of_files(scratch, count))
-        short = scratch / f"run{given.files[0]}"
+        table([*heads, "order in a checkpoint, bytes"], options.files, lambda count: of_files(scratch, count))
+        short = scratch / f"run{options.files[0]}"
         heads = ["steps", "report, CPU s", "a step, µs", "peak, MB", "page, kB", "TensorBoard reads it, CPU s"]
-        table(heads, given.steps, lambda count: of_steps(scratch, count, short))
+        table(heads, options.steps, lambda count: of_steps(scratch, count, short))
         heads = ["cells", "compare, CPU s", "a cell, ms", "peak, MB", "page, kB"]
-        table(heads, given.cells, lambda count: of_cells(scratch, count, short))
+        table(heads, options.cells, lambda count: of_cells(scratch, count, short))
 
 
 if __name__ == "__main__":

@@ -110,10 +110,10 @@ def compare(
     rated = []
     for number, cell in enumerate(shuffled(cells, 0, options.seed), 1):
         rated.append(rate(cell, folder / "grid" / str(number), options.seconds, begin))
-        told = rated[-1].error or pace(rated[-1].images_per_second or 0.0)
-        say(console, f"[{number}/{len(cells)}] {told}  {' '.join(cell)}")
+        outcome = rated[-1].error or pace(rated[-1].images_per_second or 0.0)
+        say(console, f"[{number}/{len(cells)}] {outcome}  {' '.join(cell)}")
     took = time.perf_counter() - began
-    found = []
+    ratios = []
     for number, tuning in enumerate(tunings):
         final = finals(tuning["recommended"], rated, folder / f"finals-{number}", options, begin)
         table = Table("the grid's fastest", "images/s, once", "the search's best is", title="finals, in turns")
@@ -122,8 +122,8 @@ def compare(
             table.add_row(" ".join(one.overrides), f"{one.images_per_second:,.0f}", ratio)
         console.print(table)
         say(console, *lines(tuning, rated, final, took))
-        found.append(min((result.ratio.middle for _, result in final), default=math.nan))
-    return found
+        ratios.append(min((result.ratio.middle for _, result in final), default=math.nan))
+    return ratios
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
@@ -135,13 +135,13 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--budget", default="6m", help="of a search (6m)")
     parser.add_argument("--seconds", type=float, default=1.5, help="of a turn, once it is warm (1.5)")
     parser.add_argument("--finalists", type=int, default=2, help="of the grid, that take turns with what was found (2)")
-    given = parser.parse_intermixed_args(arguments)
-    if not 0 < given.seconds < math.inf:
-        parser.error(f"--seconds {given.seconds:g} is out of range; it must be above 0")
+    options = parser.parse_intermixed_args(arguments)
+    if not 0 < options.seconds < math.inf:
+        parser.error(f"--seconds {options.seconds:g} is out of range; it must be above 0")
     for name in ("searches", "finalists"):
-        if getattr(given, name) < 1:
-            parser.error(f"--{name} {getattr(given, name)} is out of range; it must be at least 1")
-    return given
+        if getattr(options, name) < 1:
+            parser.error(f"--{name} {getattr(options, name)} is out of range; it must be at least 1")
+    return options
 
 
 def grid(axes: Axes) -> Iterator[tuple[str, ...]]:
@@ -152,8 +152,8 @@ def grid(axes: Axes) -> Iterator[tuple[str, ...]]:
 
 def search(start: Sequence[str], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     """The record of ``python -m strobe.tune`` from a cell; what it prints is shown."""
-    given = [*start, f"tune.budget={options.budget}", f"hydra.run.dir='{folder}'"]
-    ended = subprocess.run([sys.executable, "-m", "strobe.tune", *given], cwd=ROOT, check=False)
+    overrides = [*start, f"tune.budget={options.budget}", f"hydra.run.dir='{folder}'"]
+    ended = subprocess.run([sys.executable, "-m", "strobe.tune", *overrides], cwd=ROOT, check=False)
     if ended.returncode:
         sys.exit(ended.returncode)  # it has said why
     record: dict[str, Any] = json.loads((folder / NAME).read_text())
@@ -174,15 +174,15 @@ def finals(
 ) -> list[tuple[Rated, Duel]]:
     """What the search found in turns with each of the grid's fastest."""
     fastest = sorted((one for one in rated if one.images_per_second), key=lambda one: -(one.images_per_second or 0.0))
-    found = []
+    duels = []
     with begin(best, folder / "tuned") as tuned:
         start(tuned, "What was found")
         for place, one in enumerate(fastest[: options.finalists], 1):
             name = " ".join(one.overrides)
             with begin(one.overrides, folder / str(place)) as other, suppress(DataError):
                 start(other, name)
-                found.append((one, fight(name, other, tuned, seconds=options.seconds, early=False)))
-    return found
+                duels.append((one, fight(name, other, tuned, seconds=options.seconds, early=False)))
+    return duels
 
 
 def lines(

@@ -57,17 +57,17 @@ class Soak:
     def _try(self, name: str, number: int) -> None:
         folder = self._bench.scratch / str(number)
         folder.mkdir(parents=True)
-        found = FAULTS[name](self._bench, folder, random.Random(f"{self._seed} {number}"))
-        if found.untried:
-            self._untried[name] = found.untried
-        self._tries[name] += found.tries
-        self._undecided[name] += found.undecided
-        for told in found.notes:
-            terminal.say(self._console, told)
-        for way, told in found.failed:
+        tried = FAULTS[name](self._bench, folder, random.Random(f"{self._seed} {number}"))
+        if tried.untried:
+            self._untried[name] = tried.untried
+        self._tries[name] += tried.tries
+        self._undecided[name] += tried.undecided
+        for sentence in tried.notes:
+            terminal.say(self._console, sentence)
+        for way, sentence in tried.failed:
             self._failed[name, way] += 1
-            terminal.say(self._console, f"{name}: {way}: {told}")
-        if not found.failed:
+            terminal.say(self._console, f"{name}: {way}: {sentence}")
+        if not tried.failed:
             shutil.rmtree(folder, ignore_errors=True)
 
     def report(self, seconds: float) -> int:
@@ -88,14 +88,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = arguments_of("strobe.validation.soak", (__doc__ or "").partition("\n")[0], seed="of the moments")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(FAULTS)} (all)")
     parser.add_argument("--hours", type=float, default=HOURS, help="no try begins after these (ten minutes)")
-    given = parser.parse_args(arguments)
-    if unknown := [name for name in given.faults if name not in FAULTS]:
+    options = parser.parse_args(arguments)
+    if unknown := [name for name in options.faults if name not in FAULTS]:
         parser.error(f"{unknown[0]} is not a fault; give some of {', '.join(FAULTS)}")
     began = time.monotonic()
-    with interruptible(), folder_of(given.keep) as scratch:
-        soak = Soak(Bench(scratch, seconds=3600 * given.hours), given.faults or list(FAULTS), given.seed)
+    with interruptible(), folder_of(options.keep) as scratch:
+        soak = Soak(Bench(scratch, seconds=3600 * options.hours), options.faults or list(FAULTS), options.seed)
         try:
-            soak.run(3600 * given.hours)
+            soak.run(3600 * options.hours)
         except KeyboardInterrupt as interrupt:
             soak.report(time.monotonic() - began)
             return exit_code(interrupt)

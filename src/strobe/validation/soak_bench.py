@@ -51,9 +51,9 @@ class Tried:
     untried: str = ""
     undecided: int = 0
 
-    def fail(self, way: str, told: str) -> None:
+    def fail(self, way: str, sentence: str) -> None:
         """Note a failure in one of ``WAYS``."""
-        self.failed.append((way, told))
+        self.failed.append((way, sentence))
 
 
 class Command:
@@ -77,11 +77,11 @@ class Command:
 
         With another code than 0 it must say ``why``, a regular expression.
         """
-        told = f"{' '.join(self.words)} ({self.output})"
+        command = f"{' '.join(self.words)} ({self.output})"
         try:
             code = self.process.wait(patience)
         except subprocess.TimeoutExpired:
-            tried.fail("hung", f"{told} went on for {patience:.0f} s")
+            tried.fail("hung", f"{command} went on for {patience:.0f} s")
             end_session(self.process.pid)
             self.process.wait()
             return
@@ -89,11 +89,11 @@ class Command:
         while (left := members(self.process.pid)) and time.monotonic() < deadline:
             time.sleep(0.05)
         if left:
-            tried.fail("left", f"{told} left {len(left)} processes")
+            tried.fail("left", f"{command} left {len(left)} processes")
             end_session(self.process.pid)
-        said = self.output.read_text(errors="replace")
-        if "Traceback" in said or code not in set(codes) or (code and not re.search(why, said, re.IGNORECASE)):
-            tried.fail("wrong ending", f"{told} ended with {code}: {last_said(self.output)}")
+        output = self.output.read_text(errors="replace")
+        if "Traceback" in output or code not in set(codes) or (code and not re.search(why, output, re.IGNORECASE)):
+            tried.fail("wrong ending", f"{command} ended with {code}: {last_said(self.output)}")
 
 
 class Bench:
@@ -124,9 +124,9 @@ class Bench:
         It trains on a generated data set, or on that of the overrides ``data``.
         """
         generated = ["data=sample", "data.tiles_per_class=12", f"data.root={self.data}"]
-        given = [*TINY, *(data or generated), *overrides]
+        keys = [*TINY, *(data or generated), *overrides]
         folder.mkdir(parents=True, exist_ok=True)
-        words = ["train.py", *given, f"hydra.run.dir={run or folder / 'run'}"]
+        words = ["train.py", *keys, f"hydra.run.dir={run or folder / 'run'}"]
         return Command(words, folder, before=before, **variables)
 
     def usual(self, *overrides: str) -> float:
@@ -143,12 +143,12 @@ class Bench:
 
 def loadable(run: Path) -> set[Path]:
     """The checkpoints of a run that are whole."""
-    found = set()
+    whole = set()
     for path in run.glob("checkpoints/*.ckpt"):
         with contextlib.suppress(Exception):
             torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-            found.add(path)
-    return found
+            whole.add(path)
+    return whole
 
 
 def judge(tried: Tried, run: Path, stood: set[Path]) -> None:

@@ -61,11 +61,11 @@ def ended_by(number: signal.Signals, *overrides: str) -> Fault:
                 os.killpg(command.process.pid, number)
             else:
                 os.kill(rolled.choice(pids or [command.process.pid]), number)
-        asked = number in REQUESTS
-        codes = [0, 128 + number, -number] if asked else [0, -number, 1, 143]
-        command.end(tried, codes, PATIENCE if asked else usual + PATIENCE)
+        requested = number in REQUESTS
+        codes = [0, 128 + number, -number] if requested else [0, -number, 1, 143]
+        command.end(tried, codes, PATIENCE if requested else usual + PATIENCE)
         judge(tried, folder / "run", stood)
-        if asked and command.process.returncode == -number and not is_whole(folder / "run"):
+        if requested and command.process.returncode == -number and not is_whole(folder / "run"):
             tried.fail("wrong ending", f"{command.output}: it was ended without a word")
         return tried
 
@@ -159,15 +159,15 @@ def mutated(kind: str) -> Fault:
     def fault(bench: Bench, folder: Path, rolled: Random) -> Tried:
         tried, each = Tried(0), soak_images.images(bench.seconds)
         for loader in soak_images.LOADERS[kind]:
-            given = (kind, loader), folder / loader, rolled.randrange(1 << 30), each
-            found = in_fresh_process(soak_images.read, *given, timeout=PATIENCE + each * SLOWEST)
-            if isinstance(found, Failure):
+            arguments = (kind, loader), folder / loader, rolled.randrange(1 << 30), each
+            ended = in_fresh_process(soak_images.read, *arguments, timeout=PATIENCE + each * SLOWEST)
+            if isinstance(ended, Failure):
                 tried.tries += 1
-                tried.fail("hung" if "took more than" in found.reason else "wrong ending", f"{loader}: {found.reason}")
+                tried.fail("hung" if "took more than" in ended.reason else "wrong ending", f"{loader}: {ended.reason}")
             else:
-                count, words = found
+                count, words = ended
                 tried.tries += count
-                tried.failed += [("wrong ending", f"{loader}: {told}") for told in words]
+                tried.failed += [("wrong ending", f"{loader}: {sentence}") for sentence in words]
         return tried
 
     return fault
@@ -210,8 +210,8 @@ def damaged_record(bench: Bench, folder: Path, rolled: Random) -> Tried:
             resumed.end(tried, range(3), bench.usual() + PATIENCE, re.escape(str(path)))
         else:
             words = {"compare": [str(run), str(bench.finished / "run")], "view": [str(run), "--no-open"]}
-            given = ["-m", f"strobe.{command}", *words.get(command, [str(run)])]
-            Command(given, own).end(tried, range(5), 2 * PATIENCE)
+            line = ["-m", f"strobe.{command}", *words.get(command, [str(run)])]
+            Command(line, own).end(tried, range(5), 2 * PATIENCE)
     return tried
 
 
@@ -229,8 +229,8 @@ def long_from_storage(bench: Bench, folder: Path, _: Random) -> Tried:
         with serving(kept) as endpoint:
             upload(endpoint, {f"soak/{path.relative_to(tiles)}": path for path in tiles.rglob("*.tif")})
             data = ("data=eurosat", f"data.root=s3://{BUCKET}/soak", f"data.endpoint={endpoint}")
-            given = ("engine=litdata", "engine.num_workers=2", "loader=native")
-            return _last_long(bench, folder, given, data=data, **CREDENTIALS)
+            engine = ("engine=litdata", "engine.num_workers=2", "loader=native")
+            return _last_long(bench, folder, engine, data=data, **CREDENTIALS)
     except DataError as error:
         return Tried(0, untried=str(error))
 
@@ -266,13 +266,13 @@ def _last_long(bench: Bench, folder: Path, overrides: Sequence[str], **options: 
 def holding(session: int) -> dict[str, int]:
     """What the processes of a session hold: bytes, descriptors and threads, and those in their /dev/shm; at least 1."""
     pids = members(session)
-    found = {"memory": sum(memory_of(pid) for pid in pids)}
-    found |= {name: sum(_entries(Path(f"/proc/{pid}/{kind}")) for pid in pids) for name, kind in KINDS.items()}
+    counts = {"memory": sum(memory_of(pid) for pid in pids)}
+    counts |= {name: sum(_entries(Path(f"/proc/{pid}/{kind}")) for pid in pids) for name, kind in KINDS.items()}
     with contextlib.suppress(OSError):  # it has ended
         # Which counts files that have no name any more.
         shared = os.statvfs(Path("/proc", str(session), "root", "dev", "shm"))
-        found["/dev/shm"] = (shared.f_blocks - shared.f_bfree) * shared.f_frsize
-    return {name: max(1, count) for name, count in found.items()}
+        counts["/dev/shm"] = (shared.f_blocks - shared.f_bfree) * shared.f_frsize
+    return {name: max(1, count) for name, count in counts.items()}
 
 
 def _entries(folder: Path) -> int:

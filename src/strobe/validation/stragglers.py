@@ -35,21 +35,21 @@ def trained(folder: Path, ranks: int, cases: Sequence[str]) -> dict[str, dict[st
 
 def judged(case: str, ranks: int, summary: dict[str, Any]) -> dict[str, Any]:
     """Whether a record says what its fault is; with the error of the slow-down, by the work that is known."""
-    fault, found = FAULTS[case.partition(":")[0]], summary["ranks"]
-    told = [finding for finding in summary["findings"] if finding["cause"] == "straggler"]
-    who = found["slowest"] if fault.rank is not None else None
+    fault, measured = FAULTS[case.partition(":")[0]], summary["ranks"]
+    findings = [finding for finding in summary["findings"] if finding["cause"] == "straggler"]
+    who = measured["slowest"] if fault.rank is not None else None
     truth = fault.pattern, fault.phase, fault.rank, fault.uneven
-    right = (found["pattern"], found["phase"], who, found["uneven"]) == truth and bool(told)
-    work = sum(found["own_seconds"].values()) / ranks - fault.mean_nap(ranks)
+    right = (measured["pattern"], measured["phase"], who, measured["uneven"]) == truth and bool(findings)
+    work = sum(measured["own_seconds"].values()) / ranks - fault.mean_nap(ranks)
     true = fault.slowdown(ranks, work)
     return {
         "case": case,
         "ranks": ranks,
-        "right": not told if fault.pattern is None else right,
+        "right": not findings if fault.pattern is None else right,
         "clean": fault.pattern is None,
-        "first": bool(told) and summary["findings"][0] == told[0],
-        "error": abs(found["slowdown"]["median"] / true - 1),
-        "found": f"{found['pattern']}, rank {found['slowest']}, {found['phase']}",
+        "first": bool(findings) and summary["findings"][0] == findings[0],
+        "error": abs(measured["slowdown"]["median"] / true - 1),
+        "found": f"{measured['pattern']}, rank {measured['slowest']}, {measured['phase']}",
     }
 
 
@@ -61,9 +61,9 @@ def report(results: Sequence[dict[str, Any]]) -> list[str]:
         faulty, clean = ([one for one in some if one["clean"] == kind] for kind in (False, True))
         right, first = (sum(one[key] for one in faulty) for key in ("right", "first"))
         middle, most = (percent(quantile([one["error"] for one in faulty], at) or 0.0) for at in (0.5, 0.9))
-        told = f"right in {right} of {len(faulty)} ({interval_of(right, len(faulty))})" if faulty else "not asked"
+        verdict = f"right in {right} of {len(faulty)} ({interval_of(right, len(faulty))})" if faulty else "not asked"
         lines += [
-            f"{ranks} ranks: rank, place and pattern {told}, as the first finding in {first}",
+            f"{ranks} ranks: rank, place and pattern {verdict}, as the first finding in {first}",
             f"  error of the slow-down: median {middle}, 90th percentile {most}",
             f"  alarms: {sum(not one['right'] for one in clean)} of {len(clean)} controls without a fault",
             *(f"  {one['case']}: {one['found']}" for one in some if not one["right"]),
@@ -76,14 +76,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m strobe.validation.stragglers", description=__doc__)
     parser.add_argument("--repeats", type=int, default=2, metavar="N", help="of each fault, with 2 and with 4 ranks")
     parser.add_argument("--clean", type=int, default=20, metavar="N", help="controls without a fault, likewise")
-    given = parser.parse_args(arguments)
-    faults = [f"{name}:{number}" for number in range(given.repeats) for name in FAULTS if name != CLEAN]
-    cases = [*faults, *(f"{CLEAN}:{number}" for number in range(given.clean))]
+    options = parser.parse_args(arguments)
+    faults = [f"{name}:{number}" for number in range(options.repeats) for name in FAULTS if name != CLEAN]
+    cases = [*faults, *(f"{CLEAN}:{number}" for number in range(options.clean))]
     results = []
     for ranks in (2, 4):
         with tempfile.TemporaryDirectory() as folder:
-            found = trained(Path(folder), ranks, cases)
-            results += [judged(case, ranks, summary) for case, summary in found.items()]
+            summaries = trained(Path(folder), ranks, cases)
+            results += [judged(case, ranks, summary) for case, summary in summaries.items()]
     print("\n".join(report(results)))
 
 

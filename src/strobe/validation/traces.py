@@ -29,11 +29,11 @@ def in_terms_of_hta(rank: RankTrace) -> dict[str, float]:
     busy = rank.busy
     span = float(busy["any"].ends[-1] - busy["any"].starts[0])
     computing = busy["computing"].total
-    found = {"idle_us": span - busy["any"].total, "computing_us": computing, "whole_us": span}
-    found["other_us"] = busy["any"].total - computing
+    figures = {"idle_us": span - busy["any"].total, "computing_us": computing, "whole_us": span}
+    figures["other_us"] = busy["any"].total - computing
     if (share := hidden(rank)) is not None:
-        found["overlap_percent"] = 100 * share
-    return found | {f"kernel {row.name[:100]}": row.total for row in kernels([rank])[:TOP]}
+        figures["overlap_percent"] = 100 * share
+    return figures | {f"kernel {row.name[:100]}": row.total for row in kernels([rank])[:TOP]}
 
 
 def of_hta(path: Path) -> dict[str, float]:
@@ -44,15 +44,15 @@ def of_hta(path: Path) -> dict[str, float]:
     trace = analysis(trace_files={0: str(path)}, include_last_profiler_step=True)
     (whole,) = trace.get_temporal_breakdown(visualize=False).to_dict("records")
     names = {"idle_time(us)": "idle_us", "compute_time(us)": "computing_us", "kernel_time(us)": "whole_us"}
-    found = {ours: float(whole[theirs]) for theirs, ours in names.items()}
-    found["other_us"] = float(whole["non_compute_time(us)"])
+    figures = {ours: float(whole[theirs]) for theirs, ours in names.items()}
+    figures["other_us"] = float(whole["non_compute_time(us)"])
     (overlap,) = trace.get_comm_comp_overlap(visualize=False)["comp_comm_overlap_pctg"]
     if not math.isnan(overlap):  # there is communication
-        found["overlap_percent"] = float(overlap)
+        figures["overlap_percent"] = float(overlap)
     each = trace.get_gpu_kernel_breakdown(False, 1.0, 10**6, include_memory_kernels=True)[1]
     for row in each.sort_values("sum (us)", ascending=False).head(TOP).to_dict("records"):
-        found[f"kernel {row['name'][:100]}"] = float(row["sum (us)"])
-    return found
+        figures[f"kernel {row['name'][:100]}"] = float(row["sum (us)"])
+    return figures
 
 
 def of_gloo(ranks: int) -> float:
@@ -101,14 +101,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("traces", nargs="*", type=Path, metavar="TRACE")
     parser.add_argument("--hta", action="store_true", help=f"ask HTA itself, and record its answers in {HTA.name}")
     parser.add_argument("--gloo", type=int, metavar="RANKS", help="record so many, and compare with key_averages()")
-    given = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
     worst = 0.0
-    if given.gloo:
-        worst = of_gloo(given.gloo)
-        print(f"{given.gloo} ranks: operators differ from key_averages() by at most {worst:.2%}")
+    if options.gloo:
+        worst = of_gloo(options.gloo)
+        print(f"{options.gloo} ranks: operators differ from key_averages() by at most {worst:.2%}")
     recorded: dict[str, Any] = json.loads(HTA.read_text()) if HTA.is_file() else {"made_by": "", "traces": {}}
-    for path in given.traces:
-        if given.hta:
+    for path in options.traces:
+        if options.hta:
             recorded["made_by"] = "python -m strobe.validation.traces --hta TRACE..."
             recorded["traces"][path.name] = of_hta(path)
             HTA.write_text(json.dumps(recorded, indent=1) + "\n")

@@ -40,10 +40,10 @@ def wanted(file: str | None, limit: str | None, suite: str, rounds: int) -> Base
             f"baseline={path} is of suite={record['suite']}, not of {suite}; give a result of the same suite"
         )
     most = max((len(cell["visits"]) for cell in record["cells"]), default=0)
-    for given, count in ((f"rounds={rounds}", rounds), (f"baseline={path}, measured with rounds={most},", most)):
+    for source, count in ((f"rounds={rounds}", rounds), (f"baseline={path}, measured with rounds={most},", most)):
         if share is not None and count < FEWEST:
             raise ConfigError(
-                f"{FLAG}{limit} cannot be told with {given}: it takes {FEWEST} trials of a cell in both results; "
+                f"{FLAG}{limit} cannot be told with {source}: it takes {FEWEST} trials of a cell in both results; "
                 f"give rounds={USUAL} in both"
             )
     return Baseline(path, record, share)

@@ -38,7 +38,7 @@ class Work:
 class Input:
     """The input, found or generated before anything is measured."""
 
-    told: str  # such as "720 tiles of EuroSAT"
+    title: str  # such as "720 tiles of EuroSAT"
     generated: bool = False
     overrides: tuple[str, ...] = ()  # with which train.py's configuration finds it
     facts: Mapping[str, Any] = field(default_factory=dict)  # whatever else a suite's cells need, picklable

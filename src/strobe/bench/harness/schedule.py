@@ -57,7 +57,7 @@ class Campaign:
 
     results: Results
     settings: Settings
-    found: Input
+    source: Input
     overrides: Sequence[str]  # of train.py's configuration
     folder: Path  # for the record, and what cells leave behind
     run: Callable[..., Report | Failure] = run_trial
@@ -80,7 +80,7 @@ class Campaign:
             watcher.tries(cell, number, self.left())
             place = self.folder / "cells" / slug(cell.name)
             with TemporaryDirectory(prefix="strobe-", ignore_cleanup_errors=True) as scratch:
-                trial = Trial(place, number, tuple(self.overrides), self.found, Path(scratch))
+                trial = Trial(place, number, tuple(self.overrides), self.source, Path(scratch))
                 outcome = self.run(cell, trial, turn=settings.turn, timeout=settings.timeout)
             results.add(cell, in_round, outcome)
             if isinstance(outcome, Failure):

@@ -68,25 +68,25 @@ def measure(cell: Cell, work: Work, turn: float) -> Report:
     """Warm up, then repeat for ``turn`` seconds, at least once."""
     if work.warm_up or not work.once:
         (work.warm_up or work.repeat)()
-    found, share = list[Done](), None
+    pieces, share = list[Done](), None
     together = 1
     began = time.perf_counter()
-    while not found or (not work.once and len(found) < MOST and time.perf_counter() - began < turn):
-        if cell.cache and (cell.cache == COLD or not found):
+    while not pieces or (not work.once and len(pieces) < MOST and time.perf_counter() - began < turn):
+        if cell.cache and (cell.cache == COLD or not pieces):
             bring(work.files, cell.cache)
-        if cell.cache and not found:
+        if cell.cache and not pieces:
             if cell.cache == COLD:
                 require_cold(work.files)
             share = resident(work.files)
         done, itself = _timed(work, together)
-        found.append(done)
-        if len(found) == 1 and cell.cache != COLD and not itself:
+        pieces.append(done)
+        if len(pieces) == 1 and cell.cache != COLD and not itself:
             together = max(1, math.ceil(LEAST / max(done.seconds or 0.0, 1e-7)))
-    if together > 1 and len(found) > 1:
-        found = found[1:]  # the first was too short for the clock
-    figures = {name: statistics.median(done.figures[name] for done in found) for name in found[-1].figures}
-    images: list[float] = [done.images for done in found]
-    return Report([done.seconds or 0.0 for done in found], images, share, figures, together * len(found))
+    if together > 1 and len(pieces) > 1:
+        pieces = pieces[1:]  # the first was too short for the clock
+    figures = {name: statistics.median(done.figures[name] for done in pieces) for name in pieces[-1].figures}
+    images: list[float] = [done.images for done in pieces]
+    return Report([done.seconds or 0.0 for done in pieces], images, share, figures, together * len(pieces))
 
 
 def _timed(work: Work, together: int) -> tuple[Done, bool]:

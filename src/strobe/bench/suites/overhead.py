@@ -59,14 +59,14 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def _find(asked: Request, scratch: Path) -> Input:
+def _find(request: Request, scratch: Path) -> Input:
     """The images, enough for a batch; both ways of training can be configured so."""
     from strobe.bench.steady import ready
 
-    found = find_data(asked, scratch)
-    size = ready([*found.overrides, *asked.overrides], plain=True).data.batch_size
-    require_batch(size, found, "data.batch_size=N")
-    return found
+    source = find_data(request, scratch)
+    size = ready([*source.overrides, *request.overrides], plain=True).data.batch_size
+    require_batch(size, source, "data.batch_size=N")
+    return source
 
 
 @contextmanager
@@ -96,11 +96,11 @@ def train(trial: Trial, *, variant: str, seconds: float) -> Iterator[Work]:
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """A sentence for each question; of what was not measured, why."""
     cells = {cell["column"]: cell for cell in record["cells"]}
-    found = []
+    sentences = []
     for question, one, other in PAIRS:
         missing = [name for name in (one, other) if not cells[name]["visits"]]
         if missing:
-            found.append(f"{question}: not known, as {missing[0]} was not measured.")
+            sentences.append(f"{question}: not known, as {missing[0]} was not measured.")
         elif (ratio := by_round(cells[one], cells[other])) is not None:
             if ratio["low"] is None:
                 verdict = "too few trials to tell"
@@ -109,5 +109,5 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
             else:
                 median = ratio["median"]
                 verdict = f"a step takes {abs(1 / median - 1):.1%} {'longer' if median < 1 else 'less'}"
-            found.append(f"{question}: {written(ratio)} times as fast, {verdict}.")
-    return found
+            sentences.append(f"{question}: {written(ratio)} times as fast, {verdict}.")
+    return sentences

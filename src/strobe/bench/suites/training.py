@@ -110,32 +110,32 @@ def rows(cfg: DictConfig, device: str) -> dict[str, list[str]]:
     common = ["data.augment=false", f"trainer.accelerator={device}"]
     slow = [*common, *LOADERS[cfg.data.form], "loader.scale=numpy", "engine=torch"]
     small, beside = [f"data.batch_size={chosen.batch_size}"], [f"engine.num_workers={workers}"]
-    told = f"{workers} worker{'s' * (workers > 1)}"
+    with_workers = f"{workers} worker{'s' * (workers > 1)}"
     return {
         f"batch {chosen.batch_size}, no workers": [*slow, *small, "engine.num_workers=0"],
-        f"batch {chosen.batch_size}, {told}": [*slow, *small, *beside],
-        f"batch {large}, {told}": [*slow, f"data.batch_size={large}", *beside],
+        f"batch {chosen.batch_size}, {with_workers}": [*slow, *small, *beside],
+        f"batch {large}, {with_workers}": [*slow, f"data.batch_size={large}", *beside],
         BEST_KNOWN: [*common, f"data.batch_size={large}", *best],
     }
 
 
-def _find(asked: Request, scratch: Path, *, devices: list[str]) -> Input:
+def _find(request: Request, scratch: Path, *, devices: list[str]) -> Input:
     """The images, enough for each row's batches; a StrobeError says which row's overrides are wrong."""
     from strobe.bench.steady import ready
 
-    found = find_data(asked, scratch)
+    source = find_data(request, scratch)
     instead = "suite.large_batch=N (or data.batch_size=N in suite.best) and suite.batch_size=N"
-    for row, overrides in (each for device in devices for each in rows(asked.cfg, device).items()):
+    for row, overrides in (each for device in devices for each in rows(request.cfg, device).items()):
         try:
-            size = ready([*found.overrides, *asked.overrides, *overrides]).data.batch_size
+            size = ready([*source.overrides, *request.overrides, *overrides]).data.batch_size
         except (HydraException, OmegaConfBaseException) as error:
-            given = json.dumps(list(asked.cfg.suite.best or []))
+            best = json.dumps(list(request.cfg.suite.best or []))
             raise ConfigError(
-                f"the row {row}, with suite.best={given}, cannot be composed: {' '.join(str(error).split())}; give "
+                f"the row {row}, with suite.best={best}, cannot be composed: {' '.join(str(error).split())}; give "
                 "overrides as train.py takes them"
             ) from error
-        require_batch(size, found, instead)
-    return found
+        require_batch(size, source, instead)
+    return source
 
 
 @contextmanager
@@ -170,26 +170,26 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
         times = faster(one, other)
         return [f"{words}: {times} times as fast{than}"] if times else []
 
-    found, each = [], []
+    lines, each = [], []
     devices = _by_device(record)
     for device, cells in devices.items():
         on = f"n {DEVICES[device]}"
         if cells[0]["visits"] and cells[-1]["visits"]:
-            found += ratio(cells[-1], cells[0], f"All changes together, o{on}", ".")
+            lines += ratio(cells[-1], cells[0], f"All changes together, o{on}", ".")
         for before, cell in pairwise(cells):
             each += ratio(cell, before, f"{cell['row'].capitalize()}, o{on}", f" as {before['row']}.")
     measured = [cell for cell in devices.get("gpu", ()) if cell["visits"]]
     if measured and devices.get("cpu"):
         cpu, gpu = devices["cpu"][0], devices["gpu"][0]
         best = max(measured, key=speed)
-        found += ratio(gpu, cpu, f"The GPU against the CPU, {gpu['row']}", ".")
-        found += ratio(best, cpu, f"From the CPU's first row, {cpu['row']}, to the GPU's fastest, {best['row']}", ".")
+        lines += ratio(gpu, cpu, f"The GPU against the CPU, {gpu['row']}", ".")
+        lines += ratio(best, cpu, f"From the CPU's first row, {cpu['row']}, to the GPU's fastest, {best['row']}", ".")
     for device, (*_, best) in devices.items():
         alone = next((cell for cell in record["cells"] if (cell["table"], cell["row"]) == (device, ALONE)), None)
         if reached := faster(best, alone):
             of = "of what its model alone reaches"
-            found.append(f"{best['row'].capitalize()}, on {DEVICES[device]}: {reached} {of}.")
-    return [*found, *each]
+            lines.append(f"{best['row'].capitalize()}, on {DEVICES[device]}: {reached} {of}.")
+    return [*lines, *each]
 
 
 def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
@@ -211,7 +211,7 @@ def _section(device: str, cells: Sequence[CellRecord], folder: Path) -> Section:
     rows, lines, bars = [], [], []
     for cell in cells:
         epoch, how = f"{written(cell['seconds'])} s", _how(cell)
-        means = {name: found["median"] for name, found in cell["figures"].items()}  # by the GPU, where it was asked
+        means = {name: values["median"] for name, values in cell["figures"].items()}  # by the GPU, where it was asked
         prefix, names = ("device_", DEVICE) if means.get("device_total") else ("step_", PHASES)
         phases = {name: means[prefix + name] for name in names if prefix + name in means}
         total = sum(phases.values())
@@ -219,8 +219,8 @@ def _section(device: str, cells: Sequence[CellRecord], folder: Path) -> Section:
         wait = shares.get("data_wait", shares.get("idle", percent(0) if total else ""))
         rate = figure(speed(cell))
         rows.append([cell["row"], epoch, how, rate, f"{milliseconds(total)} ms", wait])
-        told = ", ".join(f"{name.replace('_', ' ')} {share}" for name, share in shares.items() if share)
-        lines.append(f"{cell['row']}: {epoch} an epoch, {how}; a step of {duration(total)}: {told}")
+        division = ", ".join(f"{name.replace('_', ' ')} {share}" for name, share in shares.items() if share)
+        lines.append(f"{cell['row']}: {epoch} an epoch, {how}; a step of {duration(total)}: {division}")
         bars += [stacked(cell["row"], segments(phases), total, total)] if total else []
     waits, clock = ("Waiting for data", "the host's clock") if device == "cpu" else ("Idle", "the GPU's own clock")
     note = (

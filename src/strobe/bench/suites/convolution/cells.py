@@ -44,8 +44,8 @@ def grey_image(photo: str | None, side: int) -> Array:
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(photo) as found:
-            fitted = ImageOps.fit(found.convert("L"), (side, side))
+        with Image.open(photo) as image:
+            fitted = ImageOps.fit(image.convert("L"), (side, side))
     except OSError as error:
         raise DataError(f"{photo} cannot be read as a photo ({error}); remove it, or leave data.root out") from error
     return np.asarray(fitted, dtype=np.float32) / 255
@@ -58,9 +58,9 @@ def convolve(trial: Trial, *, name: str, side: int, kernel: int) -> Iterator[Wor
     image = grey_image(trial.input.facts.get("photo"), side)
     weights = np.random.default_rng(1).random((kernel, kernel), dtype=np.float32)  # not the same when it is turned
     weights /= weights.sum()
-    found, expected = implementation(image, weights), IMPLEMENTATIONS[REFERENCE](image, weights)
-    same = (found.shape, found.dtype) == (expected.shape, expected.dtype)
-    if not same or not np.allclose(found, expected, rtol=0, atol=WITHIN * float(np.abs(expected).max())):
+    result, expected = implementation(image, weights), IMPLEMENTATIONS[REFERENCE](image, weights)
+    same = (result.shape, result.dtype) == (expected.shape, expected.dtype)
+    if not same or not np.allclose(result, expected, rtol=0, atol=WITHIN * float(np.abs(expected).max())):
         raise DataError(
             f"{name} gives another result than {REFERENCE} for an image of {image.shape}, so it is not measured; "
             "run the tests of the implementations (tests/bench/test_convolution.py) to see where they differ"
@@ -90,18 +90,18 @@ def profile(trial: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
         SAMPLES: partial(profile_samples, title=title),
         TIMER: partial(profile_by_timer, title=title),
     }
-    found: list[Profile] = []
+    latest: list[Profile] = []
     prices = dict(zip((TO_CALLEE, TO_CALLER), price_of_a_call(), strict=True)) if profiler == EVENTS else {}
 
     def repeat() -> Done:
         if profiler == PLAIN:
             return Done(repetitions, timed(work), time_parts(image, weights, repetitions))
-        found[:] = [seen := looks[profiler](work)]
+        latest[:] = [seen := looks[profiler](work)]
         count = {CALLS: sum(row.calls for row in seen.rows)} if seen.samples is None else {SEEN: seen.samples}
         return Done(repetitions, seen.seconds, {**seen.of_parts(), **count, **prices})
 
     yield Work(repeat, warm_up=work)
-    for seen in found:
+    for seen in latest:
         save_profile(trial.folder, seen)
 
 

@@ -109,15 +109,15 @@ def window_view(image: Array, kernel: Array) -> Array:
 
 def torch_conv2d(image: Array, kernel: Array) -> Array:
     """``torch.nn.functional.conv2d``, which does not flip the kernel."""
-    found: Array = F.conv2d(_tensor(image)[None, None], _tensor(np.flip(kernel))[None, None])[0, 0].numpy()
-    return found
+    result: Array = F.conv2d(_tensor(image)[None, None], _tensor(np.flip(kernel))[None, None])[0, 0].numpy()
+    return result
 
 
 def torch_unfold(image: Array, kernel: Array) -> Array:
     """``torch.nn.functional.unfold``, which is im2col, then a product of vector and matrix."""
     columns = F.unfold(_tensor(image)[None, None], kernel.shape)[0]
-    found: Array = (_tensor(np.flip(kernel)).flatten() @ columns).numpy()
-    return found.reshape(valid_shape(image, kernel.shape))
+    result: Array = (_tensor(np.flip(kernel)).flatten() @ columns).numpy()
+    return result.reshape(valid_shape(image, kernel.shape))
 
 
 def _tensor(plane: Array) -> Tensor:

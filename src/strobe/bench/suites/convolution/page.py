@@ -62,27 +62,27 @@ _HOW = {
 
 def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
     """What there is of each part; ``folder`` is the result's, in which cells left their profiles."""
-    found = Reading(record)
-    told = _growth(found)
-    places = {name: f"cells/{slug(cell['name'])}" for name, cell in found.profilers.items()}
+    reading = Reading(record)
+    contents = _growth(reading)
+    places = {name: f"cells/{slug(cell['name'])}" for name, cell in reading.profilers.items()}
     seen = {name: profile for name in LOOKING if name in places and (profile := load_profile(folder / places[name]))}
     for title, about, names in (
         ("By events: cProfile", _TABLES, (EVENTS, EVENTS_OF_PYTHON)),
         ("By samples: pyinstrument and a timer", _TREES, (SAMPLES, TIMER)),
     ):
         if known := [part for name in names if name in seen for part in _profile(name, seen[name], places[name])]:
-            told.append(Section(title, [Paragraph(about), *known]))
-    return [*told, *_disagreements(found)]
+            contents.append(Section(title, [Paragraph(about), *known]))
+    return [*contents, *_disagreements(reading)]
 
 
 def _told(head: str, words: str) -> Part:
     return Block([Heading(head), Paragraph(words, "advice")])
 
 
-def _growth(found: Reading) -> list[Section]:
+def _growth(reading: Reading) -> list[Section]:
     rows, lines = [], []
-    for name, cells in found.times.items():
-        if (growth := found.growth(name)) is None:
+    for name, cells in reading.times.items():
+        if (growth := reading.growth(name)) is None:
             continue
         sides = sorted(cells)
         fitted, local = f"{growth.exponent:.2f}", f"{growth.local:.2f}"
@@ -122,10 +122,10 @@ def _profile(name: str, profile: Profile, place: str) -> list[Part]:
     return [*parts, *(note(link(f"{place}/{PAGE}", f"The flame graph of {name}")) if profile.samples else [])]
 
 
-def _disagreements(found: Reading) -> list[Section]:
+def _disagreements(reading: Reading) -> list[Section]:
     """Shares side by side, the distances between them, and what explains them."""
-    own = {DIRECTLY: found.own(PLAIN), **{name: found.own(name) for name in LOOKING}}
-    own[LESS] = found.less_calls() if own[DIRECTLY] else {}
+    own = {DIRECTLY: reading.own(PLAIN), **{name: reading.own(name) for name in LOOKING}}
+    own[LESS] = reading.less_calls() if own[DIRECTLY] else {}
     own = {name: parts for name, parts in own.items() if sum(parts.values()) > 0}
     if len(own) < 2:
         return []
@@ -135,28 +135,28 @@ def _disagreements(found: Reading) -> list[Section]:
     ]
     distances = (f"{away[name]:.1%}" if name in away and name != DIRECTLY else "" for name in own)
     rows.append(["distance from timing one by one", *distances])
-    why: list[Part] = [Heading("Why"), *(Paragraph(reason) for reason in _reasons(found, away))]
+    why: list[Part] = [Heading("Why"), *(Paragraph(reason) for reason in _reasons(reading, away))]
     table = Table(["Function", *(f"#{name}" for name in own)], rows, "cells")
     return [Section("How far they disagree", [Paragraph(_APART_NOTE), table, *why])]
 
 
-def _reasons(found: Reading, away: Mapping[str, float]) -> list[str]:
+def _reasons(reading: Reading, away: Mapping[str, float]) -> list[str]:
     """What of the differences the cost of looking explains."""
-    told = []
-    calls, of_called, a_call = found.figure(EVENTS, CALLS), found.of_called(), found.a_call()
+    reasons = []
+    calls, of_called, a_call = reading.figure(EVENTS, CALLS), reading.of_called(), reading.a_call()
     if calls and of_called is not None and a_call and a_call > 0:
         who = f", of which the called bears {percent(of_called)} and its caller the rest"
-        told.append(
+        reasons.append(
             f"{EVENTS} times {calls:,.0f} calls, which take {duration(a_call * calls)} more than "
-            f"{duration(found.seconds(PLAIN))} alone: {duration(a_call)} a call{who}. "
+            f"{duration(reading.seconds(PLAIN))} alone: {duration(a_call)} a call{who}. "
             "So what calls often, and what is called often, looks longer than it is; "
             "where calls are few and long that would not be seen."
         )
     if LESS in away and EVENTS in away:
         before, after = away[EVENTS], away[LESS]
         verdict = f"explains {percent(1 - after / before)} of it" if after < before else "does not explain it"
-        told.append(
+        reasons.append(
             f"With that taken away from each function by its number of calls, the distance from timing one by one goes "
             f"from {before:.1%} to {after:.1%}: the cost of being timed {verdict}."
         )
-    return told
+    return reasons

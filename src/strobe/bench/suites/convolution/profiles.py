@@ -60,13 +60,13 @@ class Profile:
 
     def of_parts(self) -> dict[str, float]:
         """Own seconds of each of ``PARTS`` and, if they were counted, the calls that it received and made."""
-        found = dict.fromkeys(PARTS, 0.0)
+        seconds = dict.fromkeys(PARTS, 0.0)
         for values, what in ((self.own, ""), (self.received, RECEIVED), (self.made, MADE)):
             for name, value in values.items():
                 function = name.rpartition("(")[2].rstrip(")")
                 key = what + (function if function in PARTS else PARTS[-1])
-                found[key] = found.get(key, 0.0) + value
-        return found
+                seconds[key] = seconds.get(key, 0.0) + value
+        return seconds
 
 
 def profile_events(work: Work, *, builtins: bool = True) -> Profile:
@@ -190,8 +190,8 @@ def _sampled(samples: Iterable[tuple[Stack, float]], seconds: float, title: str)
     page = _FONTS.sub("data:text/css,", HTMLRenderer().render(session))
     page = page.replace('viewMode:"call-stack"', 'viewMode:"timeline"')  # which is the flame graph, so it comes first
     tree = ConsoleRenderer(time="percent_of_total", processor_options={"filter_threshold": _LEAST}).render(session)
-    told, files = tree.partition(f"{title}\n")[2].strip(), {PAGE: page.encode()}
-    return Profile(seconds, dict(own), samples=len(inside), tree=told, files=files)
+    outline, files = tree.partition(f"{title}\n")[2].strip(), {PAGE: page.encode()}
+    return Profile(seconds, dict(own), samples=len(inside), tree=outline, files=files)
 
 
 def _code_name(code: CodeType | str) -> str:
@@ -216,7 +216,7 @@ def save_profile(folder: Path, profile: Profile) -> None:
 def load_profile(folder: Path) -> Profile | None:
     """What ``save_profile`` wrote there; None where there is nothing, or nothing legible."""
     try:
-        found = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        return Profile(**found | {"rows": [Row(**row) for row in found["rows"]]})
+        record = json.loads((folder / FILE).read_text(encoding="utf-8"))
+        return Profile(**record | {"rows": [Row(**row) for row in record["rows"]]})
     except (OSError, ValueError, KeyError, TypeError):
         return None

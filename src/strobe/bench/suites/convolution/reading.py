@@ -104,8 +104,8 @@ class Reading:
 
     def common(self, *names: str) -> list[int]:
         """Sides at which all of these were measured."""
-        found = [set(self.times.get(name, {})) for name in names]
-        return sorted(set.intersection(*found)) if found else []
+        sides = [set(self.times.get(name, {})) for name in names]
+        return sorted(set.intersection(*sides)) if sides else []
 
     def growth(self, name: str) -> Growth | None:
         """The power fitted to an implementation's medians."""
@@ -117,23 +117,23 @@ class Reading:
 
     def compared(self, name: str, other: str) -> list[str]:
         """Which is the faster, at the smallest and at the largest side where both were measured."""
-        told = []
+        sentences = []
         sides = self.common(name, other)
         for side in dict.fromkeys([*sides[:1], *sides[-1:]]):
-            found, pair = self.faster(name, other, side), (name, other)
-            if found and (found["median"] or 0) < 1:
-                found, pair = self.faster(other, name, side), (other, name)
-            if found:
-                words = f"{pair[0]} is {ratio(found)} times as fast as {pair[1]}{self.doubt(*pair, side)}"
-                told.append(f"at {side}x{side} {words}")
-        return told
+            speedup, pair = self.faster(name, other, side), (name, other)
+            if speedup and (speedup["median"] or 0) < 1:
+                speedup, pair = self.faster(other, name, side), (other, name)
+            if speedup:
+                words = f"{pair[0]} is {ratio(speedup)} times as fast as {pair[1]}{self.doubt(*pair, side)}"
+                sentences.append(f"at {side}x{side} {words}")
+        return sentences
 
     def doubt(self, name: str, other: str, side: int) -> str:
         """What must be said where a way that seems the faster may not be."""
-        found = self.faster(name, other, side)
-        if found is not None and found["low"] is None:
+        speedup = self.faster(name, other, side)
+        if speedup is not None and speedup["low"] is None:
             return " (too few trials to tell)"
-        unsure = found is None or found["low"] <= 1
+        unsure = speedup is None or speedup["low"] <= 1
         return " (no measurable difference)" if unsure else ""
 
     def factor(self, profiler: str) -> Interval | None:
@@ -153,8 +153,8 @@ class Reading:
 
     def own(self, profiler: str) -> dict[str, float]:
         """Own seconds of each part; of ``PLAIN`` those that were timed one by one. Empty where nothing is known."""
-        found = {part: own for part in PARTS if (own := self.figure(profiler, part)) is not None}
-        return found if sum(found.values()) > 0 else {}
+        seconds = {part: own for part in PARTS if (own := self.figure(profiler, part)) is not None}
+        return seconds if sum(seconds.values()) > 0 else {}
 
     def distance(self, first: str, second: str) -> float | None:
         """How far the shares of the parts differ."""
@@ -168,13 +168,13 @@ class Reading:
 
     def less_calls(self) -> dict[str, float]:
         """Own seconds of each part by cProfile, less what calls pay; empty where that is not known."""
-        own, a_call, of_called, found = self.own(EVENTS), self.a_call(), self.of_called(), dict[str, float]()
+        own, a_call, of_called, less = self.own(EVENTS), self.a_call(), self.of_called(), dict[str, float]()
         for part, seconds in own.items():
             received, made = (self.figure(EVENTS, f"{what}{part}") for what in (RECEIVED, MADE))
             if a_call is None or of_called is None or received is None or made is None:
                 return {}
-            found[part] = corrected(seconds, received, made, a_call, of_called)
-        return found
+            less[part] = corrected(seconds, received, made, a_call, of_called)
+        return less
 
     def of_called(self) -> float | None:
         """The share of the price of a call by cProfile that the function called bears."""
@@ -184,33 +184,36 @@ class Reading:
 
 def conclusions(record: Mapping[str, Any]) -> list[str]:
     """Which implementation is fastest, what profilers cost, and how far they disagree."""
-    found = Reading(record)
-    told = _fastest(found)
-    if native := found.compared(NATIVE, CONV2D):
-        told.append(f"On one thread {'; '.join(native)}.")
-    if costs := [f"{name} {ratio(factor)}" for name in LOOKING if (factor := found.factor(name))]:
-        told.append(f"Under a profiler im2col takes this many times as long: {', '.join(costs)}.")
-    if (between := found.distance(EVENTS, SAMPLES)) is not None:
-        told.append(f"{EVENTS} and {SAMPLES} disagree about {between:.1%} of im2col's time.")
-    if away := [f"{name} by {off:.1%}" for name in LOOKING if (off := found.distance(name, PLAIN)) is not None]:
-        told.append(f"From what its parts take when they are timed one by one they are off: {', '.join(away)}.")
-    return told
+    reading = Reading(record)
+    sentences = _fastest(reading)
+    if native := reading.compared(NATIVE, CONV2D):
+        sentences.append(f"On one thread {'; '.join(native)}.")
+    if costs := [f"{name} {ratio(factor)}" for name in LOOKING if (factor := reading.factor(name))]:
+        sentences.append(f"Under a profiler im2col takes this many times as long: {', '.join(costs)}.")
+    if (between := reading.distance(EVENTS, SAMPLES)) is not None:
+        sentences.append(f"{EVENTS} and {SAMPLES} disagree about {between:.1%} of im2col's time.")
+    if away := [f"{name} by {off:.1%}" for name in LOOKING if (off := reading.distance(name, PLAIN)) is not None]:
+        sentences.append(f"From what its parts take when they are timed one by one they are off: {', '.join(away)}.")
+    return sentences
 
 
-def _fastest(found: Reading) -> list[str]:
+def _fastest(reading: Reading) -> list[str]:
     """At the largest side that all share, and at the largest of any."""
-    told = []
-    sides = {*found.common(*found.times)[-1:], *sorted({side for cells in found.times.values() for side in cells})[-1:]}
+    sentences = []
+    sides = {
+        *reading.common(*reading.times)[-1:],
+        *sorted({side for cells in reading.times.values() for side in cells})[-1:],
+    }
     for side in sorted(sides):
-        cells = {name: measured[side] for name, measured in found.times.items() if side in measured}
+        cells = {name: measured[side] for name, measured in reading.times.items() if side in measured}
         first, *others = sorted(cells, key=lambda name: cells[name]["seconds"]["median"])
         seconds = ratio({end: 1e3 * cells[first]["seconds"][end] for end in ("median", "low", "high")})
-        doubt = found.doubt(first, others[0], side) if others else ""
+        doubt = reading.doubt(first, others[0], side) if others else ""
         beside = [
             f", {ratio(faster)} times as fast as {other}{doubt}"
             for other in others[:1]
-            if (faster := found.faster(first, other, side))
+            if (faster := reading.faster(first, other, side))
         ]
         verdict = f"{first} {'has the shortest time' if doubt else 'is the fastest'} of {counted(len(cells), 'way')}"
-        told.append(f"At {side}x{side} {verdict}: {seconds} ms{''.join(beside)}.")
-    return told
+        sentences.append(f"At {side}x{side} {verdict}: {seconds} ms{''.join(beside)}.")
+    return sentences

@@ -102,10 +102,10 @@ def profiled_cells(repetitions: int) -> list[Cell]:
     return row(PROFILERS, f"{IM2COL}, {repetitions} repetitions on 7x7", profiled)
 
 
-def _find(asked: Request, scratch: Path) -> Input:
+def _find(request: Request, scratch: Path) -> Input:
     """Noise, which needs no files, whatever STROBE_DATA holds; below ``data.root``, if it is given, the first photo."""
-    if not gives(asked.overrides, "data.root"):
+    if not gives(request.overrides, "data.root"):
         return Input("noise, generated", generated=True)
-    path = find_photos(asked, scratch).facts["paths"][0]
+    path = find_photos(request, scratch).facts["paths"][0]
     deferred("convolution.cells:grey_image")(path, 8)  # which says so if it is none
     return Input(f"the middle of {Path(path).name}, in grey", facts={"photo": path})

@@ -131,13 +131,13 @@ def trace(places: Places, one: Decode, step: Step, batch: int, folder: Path) -> 
     for earlier in folder.glob("*.pt.trace.json*"):
         earlier.unlink()
     write = tensorboard_trace_handler(str(folder), f"{socket.gethostname()}_{folder.name}", use_gzip=True)
-    found: dict[str, float] = {}
+    ranges: dict[str, float] = {}
 
     def keep(profiler: profile) -> None:
         for entry in profiler.key_averages():
             name = WHOLE if entry.key.startswith("ProfilerStep") else entry.key
             if name in (*RANGES, WHOLE):
-                found[name] = max(found.get(name, 0.0), entry.cpu_time_total / 1e6 / ACTIVE)
+                ranges[name] = max(ranges.get(name, 0.0), entry.cpu_time_total / 1e6 / ACTIVE)
         write(profiler)
 
     cycle = schedule(wait=WAIT, warmup=WARMUP, active=ACTIVE, repeat=1)
@@ -146,7 +146,7 @@ def trace(places: Places, one: Decode, step: Step, batch: int, folder: Path) -> 
         for _ in range(WAIT + WARMUP + ACTIVE):
             step(next(ready))
             profiler.step()
-    return found
+    return ranges
 
 
 def _places(trial: Trial) -> Places:

@@ -78,25 +78,25 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def _find(asked: Request, scratch: Path) -> Input:
+def _find(request: Request, scratch: Path) -> Input:
     """The photos that are large enough, with their sizes; each is decoded once, to see that it is whole."""
     import numpy as np
     import torch
 
     from strobe.bench.suites.crop.decoders import CROP, Size, measured
 
-    accelerator, there = asked.cfg.trainer.accelerator, torch.accelerator.current_accelerator(check_available=True)
+    accelerator, there = request.cfg.trainer.accelerator, torch.accelerator.current_accelerator(check_available=True)
     gpu = there and there.type
     if accelerator not in {"auto", "gpu", "cpu", gpu}:
         raise ConfigError(f"trainer.accelerator={accelerator} is not measured here; give auto, cpu or gpu")
     if accelerator == "gpu" and gpu is None:
         raise ConfigError("trainer.accelerator=gpu needs a GPU, and this machine has none; give cpu, or leave it out")
     device = gpu if gpu and accelerator != "cpu" else "cpu"
-    found = find_photos(asked, scratch)
+    photos = find_photos(request, scratch)
     sizes: dict[str, Size] = {}
     skipped = 0
-    for place in np.random.default_rng(0).permutation(len(found.facts["paths"])):
-        path = found.facts["paths"][place]
+    for place in np.random.default_rng(0).permutation(len(photos.facts["paths"])):
+        path = photos.facts["paths"][place]
         if (size := measured(path)) is None:
             skipped += 1
         else:
@@ -108,14 +108,14 @@ def _find(asked: Request, scratch: Path) -> Input:
             f"none of the {skipped} photos is a JPEG in colours of {CROP}x{CROP} pixels or more; name a folder of "
             "larger ones as data.root, or leave it out to measure on generated ones"
         )
-    told = f"{len(sizes)} of {found.told}" if len(sizes) < len(found.facts["paths"]) else found.told
+    title = f"{len(sizes)} of {photos.title}" if len(sizes) < len(photos.facts["paths"]) else photos.title
     kept = sorted(sizes)
     facts = {"paths": kept, "sizes": [sizes[path] for path in kept], "device": device}
     pixels = median(sizes[path][0] * sizes[path][1] for path in kept)
-    told += (
+    title += (
         f", {pixels / 1e6:.2f} million pixels in the median; steps train on the {device if device == 'cpu' else 'GPU'}"
     )
-    return Input(told, found.generated, found.overrides, facts)
+    return Input(title, photos.generated, photos.overrides, facts)
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:

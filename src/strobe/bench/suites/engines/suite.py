@@ -96,34 +96,34 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def _find(asked: Request, scratch: Path) -> Input:
+def _find(request: Request, scratch: Path) -> Input:
     """The images, enough for a batch; packed too where a training reads packs."""
-    form, tables = asked.cfg.data.form, asked.cfg.suite.tables
-    loaders = [*(asked.cfg.suite.loaders or LOADERS[form]), *TRAININGS[form]]
-    packed = "packed" in loaders and (tables is None or "training" in tables) and not asked.cfg.quick
-    found = find_loaded(asked, scratch, loaders, packed=packed)
-    require_batch(asked.cfg.data.batch_size, found, "data.batch_size=N")
-    return found
+    form, tables = request.cfg.data.form, request.cfg.suite.tables
+    loaders = [*(request.cfg.suite.loaders or LOADERS[form]), *TRAININGS[form]]
+    packed = "packed" in loaders and (tables is None or "training" in tables) and not request.cfg.quick
+    source = find_loaded(request, scratch, loaders, packed=packed)
+    require_batch(request.cfg.data.batch_size, source, "data.batch_size=N")
+    return source
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """The best engine of each loader, what memory that is used again brings, and what share a training reaches."""
-    cells, found = measured(record), []
+    cells, sentences = measured(record), []
     for loader in dict.fromkeys(cell["table"] for cell in cells if cell["table"] not in {"buffers", "training"}):
         best = max(measured(record, loader), key=speed)
         workers = counted(int(best["row"]), "worker")
-        said = f"loader={loader} is fastest with {best['column']}, {workers}: {figure(speed(best))} images/s"
+        sentence = f"loader={loader} is fastest with {best['column']}, {workers}: {figure(speed(best))} images/s"
         for cell in measured(record, loader):
             if (cell["row"], cell["column"]) == (best["row"], BY_HAND) and cell is not best:
-                said += f", {times} times the DataLoader by hand" if (times := faster(best, cell)) else ""
-        found.append(f"{said}.")
+                sentence += f", {times} times the DataLoader by hand" if (times := faster(best, cell)) else ""
+        sentences.append(f"{sentence}.")
     for cell in cells:
         if cell["ratio"] and cell["column"] in {"reused", "normalised, in place"}:
             times = f"{ratio(cell['ratio'])} times as fast as {BUFFERS[cell['column']]}"
-            found.append(f"Batches of {cell['row']}, {cell['column']}: {times}.")
+            sentences.append(f"Batches of {cell['row']}, {cell['column']}: {times}.")
     for cell in cells:
         if cell["ratio"] and cell["table"] == "training":
             threads, reached = counted(int(cell["row"]), "thread"), ratio(cell["ratio"])
-            said = f"Training with loader={cell['column']}, {threads}: {figure(speed(cell))} images/s"
-            found.append(f"{said}, {reached} of what the model alone reaches.")
-    return found
+            sentence = f"Training with loader={cell['column']}, {threads}: {figure(speed(cell))} images/s"
+            sentences.append(f"{sentence}, {reached} of what the model alone reaches.")
+    return sentences

@@ -114,12 +114,12 @@ def _label(loader: str) -> str:
     return loader.replace("loader.", "")
 
 
-def _find(asked: Request, scratch: Path) -> Input:
+def _find(request: Request, scratch: Path) -> Input:
     """The images; packed too where cells read packs."""
-    form, chosen = asked.cfg.data.form, asked.cfg.suite
+    form, chosen = request.cfg.data.form, request.cfg.suite
     loaders, tables = LOADERS[form] if chosen.loaders is None else chosen.loaders, chosen.tables or TABLES
     packed = ("load" in tables and "packed" in loaders) or ("floors" in tables and form == "tiles")
-    return find_loaded(asked, scratch, loaders, packed=packed)
+    return find_loaded(request, scratch, loaders, packed=packed)
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
@@ -128,37 +128,37 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     loaded = {cell["name"]: cell for cell in measured(record, "load")}
     warm = [cell for cell in loaded.values() if cell["cache"] != "cold" and cell["threads"] == 1]
     sizes = {cell["at"] for cell in warm}
-    told = []
+    sentences = []
     for size in sorted(sizes & {32.0, max(sizes, default=0)}):
         cells = [cell for cell in warm if cell["at"] == size and cell["ratio"]]
         if cells:
             best = max(cells, key=lambda cell: cell["ratio"]["median"])
             gain = f"{estimate(best['ratio'])} times as fast as {loaded[best['against']]['column']}"
-            told.append(f"Batches of {size:.0f} on one thread: {best['column']} is {gain}.")
-    told += _change(loaded, {"cache": "cold"}, {"cache": "warm"}, "Cold files take this many times as long")
+            sentences.append(f"Batches of {size:.0f} on one thread: {best['column']} is {gain}.")
+    sentences += _change(loaded, {"cache": "cold"}, {"cache": "warm"}, "Cold files take this many times as long")
     most = max((cell["threads"] for cell in loaded.values()), default=1)
     words = f"{most} threads instead of 1 make it this many times as fast, where the batch is largest"
-    return told + _change(loaded, {"threads": 1, "at": max(sizes, default=0)}, {"threads": most}, words) + beside
+    return sentences + _change(loaded, {"threads": 1, "at": max(sizes, default=0)}, {"threads": most}, words) + beside
 
 
 def _beside_floors(record: Mapping[str, Any], row: str) -> list[str]:
     """How many times as long loaders take as what none of their kind can leave out."""
     cells = {cell["column"]: cell for cell in record["cells"] if (cell["table"], cell["row"]) == ("floors", row)}
-    told = []
+    sentences = []
     for loader, (floor, words) in (("native", FLOORS["files"]), ("packed", FLOORS["pack"])):
         if times := faster(cells.get(floor), cells.get(loader)):
-            told.append(f"Batches of {row}: {loader} takes {times} times as long as {words} alone.")
-    return told
+            sentences.append(f"Batches of {row}: {loader} takes {times} times as long as {words} alone.")
+    return sentences
 
 
 def _change(cells: Mapping[str, Any], of: dict[str, Any], to: dict[str, Any], words: str) -> list[str]:
     """What it does to cells ``of`` such values to have those of ``to`` instead: the ratio of seconds, old / new."""
     keys = ("row", "column", "threads", "cache")
     known = {tuple(cell[key] for key in keys): cell for cell in cells.values()}
-    found = []
+    ratios = []
     for cell in cells.values():
         other = known.get(tuple({**cell, **to}[key] for key in keys))
         is_of = all(cell[key] == value for key, value in of.items())
         if is_of and other is not cell and (times := faster(other, cell)):
-            found.append(f"{cell['column']} {times}")
-    return [f"{words}: {', '.join(found)}."] if found else []
+            ratios.append(f"{cell['column']} {times}")
+    return [f"{words}: {', '.join(ratios)}."] if ratios else []

@@ -39,8 +39,8 @@ NEVER = 10**9  # steps
 
 def by_turns(one: Callable[[bool], Done], numbers: Iterator[int]) -> Done:
     """A watched step, with what it costs more than one that is not watched; both in another order each time."""
-    found = {watched: one(watched) for watched in mirrored((False, True), next(numbers))}
-    return beside(found[True].images, found[True].seconds or 0, found[False].seconds or 0, found[True].figures)
+    steps = {watched: one(watched) for watched in mirrored((False, True), next(numbers))}
+    return beside(steps[True].images, steps[True].seconds or 0, steps[False].seconds or 0, steps[True].figures)
 
 
 def beside(images: int, watched: float, unwatched: float, more: Mapping[str, float]) -> Done:

@@ -54,10 +54,10 @@ def declare(cfg: DictConfig) -> Suite:
                 table,
                 "tiny step" if table == "callbacks" else batch,
                 column,
-                deferred(f"profiling.cells:{table}", **given),
+                deferred(f"profiling.cells:{table}", **options),
             )
             for table in tables
-            for column, given in CELLS[table].items()
+            for column, options in CELLS[table].items()
             if column != "TraceML" or find_spec(TRACEML)
         ],
         tables=[Table(table, TITLES[table], unit="ms") for table in tables],
@@ -74,49 +74,49 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def _find(asked: Request, scratch: Path) -> Input:
+def _find(request: Request, scratch: Path) -> Input:
     """The images, enough for a batch."""
-    found = find_data(asked, scratch)
-    require_batch(asked.cfg.data.batch_size, found, "data.batch_size=N")
-    require_sound("suite=profiling", [*found.overrides, *asked.overrides])
-    return found
+    source = find_data(request, scratch)
+    require_batch(request.cfg.data.batch_size, source, "data.batch_size=N")
+    require_sound("suite=profiling", [*source.overrides, *request.overrides])
+    return source
 
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """A sentence for each cell that was measured."""
     measured = [cell for cell in record["cells"] if cell["visits"]]
     steps = [cell["figures"]["unwatched"]["median"] for cell in measured if cell["table"] in {"traces", "python"}]
-    told = [_sentence(cell, cell["figures"], min(steps, default=0.0)) for cell in measured]
+    sentences = [_sentence(cell, cell["figures"], min(steps, default=0.0)) for cell in measured]
     columns = {cell["column"] for cell in measured}
     if "phase timers" in columns and "TraceML" not in columns:
-        told.append("TraceML was not measured beside them: pip install traceml-ai, and it is.")
-    return told
+        sentences.append("TraceML was not measured beside them: pip install traceml-ai, and it is.")
+    return sentences
 
 
-def _sentence(cell: Mapping[str, Any], found: Mapping[str, Any], step: float) -> str:
+def _sentence(cell: Mapping[str, Any], figures: Mapping[str, Any], step: float) -> str:
     """What a cell tells, beside the seconds of a ``step`` that nobody watches, or 0."""
 
     def scaled(name: str, scale: float) -> str:
-        return ratio(found[name], lambda value: figure(scale * value))
+        return ratio(figures[name], lambda value: figure(scale * value))
 
-    column, middle = cell["column"], {name: values["median"] for name, values in found.items()}
+    column, middle = cell["column"], {name: values["median"] for name, values in figures.items()}
     match cell["table"]:
         case "callbacks":
             share = f", {100 * middle['cost'] / step:.3f}% of a training step of {1e3 * step:.1f} ms" if step else ""
             return f"{column[0].upper()}{column[1:]}: {scaled('cost', 1e6)} us a step{share}."
         case "traces":
             return (
-                f"A trace with {column}: a recorded step takes {ratio(found['times'])} times as long as a waiting one, "
-                f"{figure(middle['bytes'] / 1e3)} kB a step, and a stall of {scaled('stall', 1e3)} ms a cycle."
+                f"A trace with {column}: a recorded step takes {ratio(figures['times'])} times as long as a waiting "
+                f"one, {figure(middle['bytes'] / 1e3)} kB a step, and a stall of {scaled('stall', 1e3)} ms a cycle."
             )
         case "spans":
             other = "switched off" if column == "recorded" else "absent"
-            longer = ratio(found["times"], lambda value: f"{value - 1:.2%}")
+            longer = ratio(figures["times"], lambda value: f"{value - 1:.2%}")
             return (
                 f"Spans {column}: loading takes {longer} longer than with spans {other}; one takes "
                 f"{scaled('span', 1e6)} us, and two a file are {middle['share']:.2%} of loading."
             )
     return (
-        f"A profile by {column}: a step takes {ratio(found['times'])} times as long, and loading seems to take "
+        f"A profile by {column}: a step takes {ratio(figures['times'])} times as long, and loading seems to take "
         f"{middle['share']:.1%} of it, not {middle['share_unwatched']:.1%}."
     )

@@ -99,8 +99,8 @@ def apart(folder: Path, latency: int) -> Iterator[str]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:
-            said = (re.search(r"data\.endpoint=(\S+)", line) for line in server.stdout)
-            endpoint = next((found[1] for found in said if found), None)
+            matches = (re.search(r"data\.endpoint=(\S+)", line) for line in server.stdout)
+            endpoint = next((match[1] for match in matches if match), None)
             if endpoint is None:
                 raise DataError("The storage did not begin to serve; the cell's output.txt says why")
             yield endpoint
@@ -224,8 +224,8 @@ class Downloads(Dataset[Tensor]):
             store = from_url(f"s3://{BUCKET}", endpoint=self.endpoint, client_options={"allow_http": True})
             self._open = store, ThreadPoolExecutor(self.requests)
         store, pool = self._open
-        found = pool.map(lambda index: bytearray(store.get(self.keys[index]).bytes()), indices)
-        return [self._decoded(content) for content in found]
+        contents = pool.map(lambda index: bytearray(store.get(self.keys[index]).bytes()), indices)
+        return [self._decoded(content) for content in contents]
 
     def _decoded(self, content: bytearray) -> Tensor:
         whole = decode_jpeg(torch.frombuffer(content, dtype=torch.uint8), ImageReadMode.RGB)

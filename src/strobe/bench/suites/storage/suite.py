@@ -32,15 +32,15 @@ PREFETCH = 2  # batches for each worker
 
 def declare(cfg: DictConfig) -> Suite:
     """Latencies x ways; the ratios are to LitData."""
-    asked = cfg.suite
-    if asked.photos < (least := asked.workers * PREFETCH * cfg.data.batch_size):
+    chosen = cfg.suite
+    if chosen.photos < (least := chosen.workers * PREFETCH * cfg.data.batch_size):
         raise ConfigError(
-            f"suite.photos={asked.photos} is less than the {least} photos that workers fetch ahead; give {least} or "
+            f"suite.photos={chosen.photos} is less than the {least} photos that workers fetch ahead; give {least} or "
             "more, a smaller data.batch_size or fewer suite.workers"
         )
-    options = {"workers": asked.workers, "requests": asked.requests}
+    options = {"workers": chosen.workers, "requests": chosen.requests}
     cells: list[Cell] = []
-    for latency in asked.latencies or ((20,) if cfg.quick else (0, 20, 100)):
+    for latency in chosen.latencies or ((20,) if cfg.quick else (0, 20, 100)):
         ways = {
             COLUMNS[way]: deferred("storage.cells:deliver", way=way, latency=latency, **options) for way in ways_of(cfg)
         }
@@ -78,12 +78,12 @@ def declare(cfg: DictConfig) -> Suite:
 
 def ways_of(cfg: DictConfig) -> list[str]:
     """The ways asked for, or all; WebDataset where it is installed."""
-    if "webdataset" in (asked := cfg.suite.ways or ()) and find_spec("webdataset") is None:
+    if "webdataset" in (chosen := cfg.suite.ways or ()) and find_spec("webdataset") is None:
         raise ConfigError("suite.ways: webdataset is not installed; pip install webdataset, or leave it out")
-    return list(asked) or [way for way in COLUMNS if way != "webdataset" or find_spec(way)]
+    return list(chosen) or [way for way in COLUMNS if way != "webdataset" or find_spec(way)]
 
 
-def _find(asked: Request, scratch: Path) -> Input:
+def _find(request: Request, scratch: Path) -> Input:
     """The folders that are served: photos, LitData's chunks of them, and photos with Strobe's shards."""
     from strobe.app.data.image_folder import USUAL
     from strobe.app.loaders.packed import contents_of
@@ -93,9 +93,9 @@ def _find(asked: Request, scratch: Path) -> Input:
 
     if missing := [name for name in ("litdata", "obstore") if find_spec(name) is None]:
         raise DataError(f"suite=storage needs {' and '.join(missing)}; {INSTALL}")
-    cfg, served = asked.cfg, scratch / "served"
-    found = find_photos(asked, scratch, most=MOST_FILES)
-    paths = list(islice(cycle(found.facts["paths"]), cfg.suite.photos))
+    cfg, served = request.cfg, scratch / "served"
+    photos = find_photos(request, scratch, most=MOST_FILES)
+    paths = list(islice(cycle(photos.facts["paths"]), cfg.suite.photos))
     shared = ["data.framing=resize", f"data.size={cfg.data.size or USUAL}"]
     for folder in {FOLDERS[way] for way in ways_of(cfg)}:
         if write := {"chunks": _write_chunks, "tars": _write_tars}.get(folder):
@@ -105,12 +105,12 @@ def _find(asked: Request, scratch: Path) -> Input:
         class_folders(paths, root / "train")
         class_folders(paths[:2], root / "val")
         if folder == "shards":
-            data, _ = prepared([*found.overrides, *asked.overrides, *shared, f"data.root={root}"])
+            data, _ = prepared([*photos.overrides, *request.overrides, *shared, f"data.root={root}"])
             source = data.found["train"]
             assert isinstance(source, PhotoSource)
             write_shards(str(served / folder / folder), contents_of(source), source.targets, endpoint=None)
-    told = f"{found.told}, as {len(paths):,} objects"
-    return Input(told, found.generated, found.overrides, {"served": str(served), "shared": shared})
+    title = f"{photos.title}, as {len(paths):,} objects"
+    return Input(title, photos.generated, photos.overrides, {"served": str(served), "shared": shared})
 
 
 def _write_chunks(paths: Sequence[str], folder: Path, chunks: int) -> None:
@@ -141,12 +141,12 @@ def _write_tars(paths: Sequence[str], folder: Path, tars: int) -> None:
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """For each latency, ours against LitData and the storage alone."""
     cells = {(cell["row"], cell["column"]): cell for cell in measured(record)}
-    said = []
+    sentences = []
     for (latency, column), cell in cells.items():
         if column.startswith("Strobe"):
             words = f"{latency} ms: {column} gives {figure(speed(cell))} images/s"
-            for way, told in (("litdata", "times LitData"), ("storage", "of the storage alone")):
+            for way, beside in (("litdata", "times LitData"), ("storage", "of the storage alone")):
                 if times := faster(cell, cells.get((latency, COLUMNS[way]))):
-                    words += f", {times} {told}"
-            said.append(f"{words}.")
-    return said
+                    words += f", {times} {beside}"
+            sentences.append(f"{words}.")
+    return sentences

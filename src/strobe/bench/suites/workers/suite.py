@@ -89,9 +89,9 @@ def declare(cfg: DictConfig) -> Suite:
     )
 
 
-def _pipelines(given: Sequence[str]) -> list[str]:
+def _pipelines(entries: Sequence[str]) -> list[str]:
     """What the user chose; only ``strobe`` takes overrides after its name."""
-    for entry in given:
+    for entry in entries:
         name, *overrides = entry.split() or [""]
         if name not in COLUMNS:
             raise ConfigError(f"suite.pipelines does not know {entry!r}; choose from {', '.join(COLUMNS)}")
@@ -103,10 +103,10 @@ def _pipelines(given: Sequence[str]) -> list[str]:
                     f"suite.pipelines: {entry!r} sets {path}, which all pipelines must share; only loader and engine "
                     "may differ, and numbers of workers are suite.workers=[N,...]"
                 )
-    if not given or len(set(given)) < len(given):
-        listed = f"suite.pipelines=[{','.join(given)}]"
+    if not entries or len(set(entries)) < len(entries):
+        listed = f"suite.pipelines=[{','.join(entries)}]"
         raise ConfigError(f"{listed} must name one or more, each once; choose from {', '.join(COLUMNS)}")
-    return list(given)
+    return list(entries)
 
 
 def _has_gpu() -> bool:
@@ -117,7 +117,7 @@ def _has_gpu() -> bool:
     return torch.cuda.is_available()
 
 
-def _find(asked: Request, scratch: Path) -> Input:
+def _find(request: Request, scratch: Path) -> Input:
     """The photos as class folders of links, all of them for training, in whole batches.
 
     Every pipeline reads the same links. Where photos are few, some have one link more than others.
@@ -125,21 +125,21 @@ def _find(asked: Request, scratch: Path) -> Input:
     from strobe.app.data.image_folder import USUAL
     from strobe.app.loaders.pil import PilLoader
 
-    found = find_photos(asked, scratch, most=MOST_FILES)
-    paths = found.facts["paths"]
+    photos = find_photos(request, scratch, most=MOST_FILES)
+    paths = photos.facts["paths"]
     loader, whole = PilLoader(scale="device"), lambda tall, wide: (0, 0, tall, wide)
     with ThreadPoolExecutor(environment.usable_cores()) as pool:  # a DataError names the first that is damaged
-        list(pool.map(lambda path: loader.pixels(path, whole, asked.cfg.data.size or USUAL), paths))
-    size = asked.cfg.data.batch_size
+        list(pool.map(lambda path: loader.pixels(path, whole, request.cfg.data.size or USUAL), paths))
+    size = request.cfg.data.batch_size
     batches = max(LEAST_BATCHES, -(-len(paths) // size))
     root = scratch / "workers"
     class_folders(list(islice(cycle(paths), batches * size)), root / "train")
     class_folders(list(islice(cycle(paths), 2)), root / "val")
     facts = {"root": str(root), "packs": str(scratch / "packs")}
-    for entry in asked.cfg.suite.pipelines or ():
-        keys = ["data=image_folder", *asked.overrides, *own_overrides(entry, "batch", 1, facts)]
+    for entry in request.cfg.suite.pipelines or ():
+        keys = ["data=image_folder", *request.overrides, *own_overrides(entry, "batch", 1, facts)]
         require_sound(f"suite.pipelines: {entry!r}", keys)
-    return Input(found.told, found.generated, found.overrides, facts)
+    return Input(photos.title, photos.generated, photos.overrides, facts)
 
 
 def own_overrides(pipeline: str, stage: str, workers: int, facts: Mapping[str, Any]) -> list[str]:
@@ -157,19 +157,19 @@ def own_overrides(pipeline: str, stage: str, workers: int, facts: Mapping[str, A
 
 def conclude(record: Mapping[str, Any]) -> list[str]:
     """For each stage, the longest first, the best of ours against the others."""
-    told, more = list[str](), list[str]()
+    sentences, more = list[str](), list[str]()
     for stage, title in reversed(STAGES.items()):
         cells = measured(record, stage)
         ours = [cell for cell in cells if cell["column"].startswith("Strobe") and "packed" not in cell["column"]]
         in_full = [cell for cell in ours if IN_FULL in cell["column"]]
         if ours:
             best = max(ours, key=speed)
-            told.append(f"{title}: {_beside(best, cells, 'torch', 'spdl')}.")
+            sentences.append(f"{title}: {_beside(best, cells, 'torch', 'spdl')}.")
             more.append(f"{title}: {_beside(best, cells, 'torch_tuned', 'spdl_batches')}.")
             if in_full and best not in in_full:
                 best = max(in_full, key=speed)
                 more.append(f"{title}, photos decoded in full: {_beside(best, cells, *tuple(COLUMNS)[:4])}.")
-    return [*told, *more]
+    return [*sentences, *more]
 
 
 def _beside(ours: CellRecord, cells: list[CellRecord], *others: str) -> str:
