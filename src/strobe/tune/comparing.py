@@ -20,24 +20,14 @@ class Comparing:
     """The machine of a search; a context manager that leaves no process.
 
     A subclass knows the trainings. The better one of the latest comparison stays ready as a paused process, for the
-    next one to be compared with.
-
-    Args:
-        folder: of the search; what trainings in turns leave behind lies below it in ``turns``.
-        turns: of each side in a comparison, to begin with.
-        turn_seconds: of a turn.
-        timeout: seconds that one training may take.
-        deadline: of ``time.monotonic()``, when the budget is spent.
-
-    Attributes:
-        failure: why the latest probe run found nothing.
-        trainings: that were started.
+    next one to be compared with. A comparison begins with ``turns`` of each side; one training may take ``timeout``
+    seconds, and the budget is spent at ``deadline``, by ``time.monotonic()``.
     """
 
     def __init__(self, folder: Path, *, turns: int, turn_seconds: float, timeout: float, deadline: float) -> None:
-        self.folder = folder
-        self.failure: str | None = None
-        self.trainings = 0
+        self.folder = folder  # of the search; what trainings in turns leave behind lies below it in ``turns``
+        self.failure: str | None = None  # why the latest probe run found nothing
+        self.trainings = 0  # that were started
         self._turns, self._turn_seconds = turns, turn_seconds
         self._longest, self._deadline = timeout, deadline
         self._ready: dict[tuple[str, ...], TakesTurns] = {}  # paused, by their overrides

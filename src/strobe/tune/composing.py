@@ -60,13 +60,8 @@ class Combination:
 class Composer:
     """Measures both sides of a run's choices, and predicts every combination.
 
-    Args:
-        record: of the run, whose own alternatives are taken as they are.
-        step: its mean step.
-        wanted: the dimensions that may be changed.
-        asked: what was asked for by name.
-        measure: one side alone.
-        budget: seconds of the search.
+    The run's own alternatives are taken from its ``record``. The dimensions in ``wanted`` may be changed; those in
+    ``asked`` were asked for by name. ``budget``: seconds of the search.
     """
 
     def __init__(

@@ -31,15 +31,8 @@ UNSIZED = "its batches do not show how many samples they hold, so batches of oth
 class Scripts(Comparing):
     """A script as it is, and with changes; it runs in the present working folder.
 
-    Args:
-        script: whose training it is.
-        folder: as of :class:`Comparing`; probes lie below it in ``looks``, those of one side in ``alone``.
-        seconds: of each side that is measured alone, at most.
-        turns: as of :class:`Comparing`, like the rest.
-        turn_seconds: of a turn.
-        timeout: of one training.
-        deadline: when the budget is spent.
-        on: which of logging and validation are on in trainings that take turns.
+    Probes lie below the folder in ``looks``, those of one side in ``alone``; each side that is measured alone takes
+    ``seconds`` at most. ``on``: which of logging and validation are on in trainings that take turns.
     """
 
     def __init__(

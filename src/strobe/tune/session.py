@@ -42,16 +42,10 @@ def search(tuning: Tuning, machine: AbstractContextManager[Comparing], console: 
 
 
 def begun(fresh: Tuning, outputs: Path, given: str | None, console: Console) -> Tuning:
-    """The search to go on with: the newest one that the same command began and that was broken off; else a new one.
+    """The search to go on with: the newest below ``outputs`` that this command began and that was broken off.
 
-    Args:
-        fresh: the new one.
-        outputs: below which such searches lie, by date and time.
-        given: by which the user gave a folder, such as ``--out``; then it is the search in that folder.
-        console: where it is said.
-
-    Raises:
-        ConfigError: that folder holds a search with which this command cannot go on.
+    Without one it is the ``fresh`` one. If the user gave a folder, by the option ``given``, it is the search in that
+    folder; a ConfigError says that this command cannot go on with it.
     """
     own = fresh.folder / NAME
     if given is None:

@@ -58,27 +58,17 @@ SHOWN = ("too-few-threads-resnet18", "double-precision-resnet18")  # which showe
 
 @dataclass(frozen=True)
 class GridCell:
-    """A short run.
-
-    Attributes:
-        cause: what was injected, as a finding's ``cause`` names it; None in a control, into which nothing was.
-        half: one of ``HALVES``.
-        strength: ``mild``, about a quarter of training, or ``strong``, more than half of it; empty in a control.
-        beside: other processes that compute meanwhile.
-        also: causes that are right as well.
-        remedy: overrides that take the fault out again; none where they were not written down.
-        line: over which it reads tiles that lie in storage; None: they are here.
-    """
+    """A short run."""
 
     name: str
-    cause: str | None
-    given: tuple[str, ...]
-    half: str = "developed"
-    strength: str = ""
-    beside: int = 0
-    also: tuple[str, ...] = ()
-    remedy: tuple[str, ...] = ()
-    line: Line | None = None
+    cause: str | None  # that was injected, as a finding's ``cause`` names it; None in a control
+    given: tuple[str, ...]  # overrides
+    half: str = "developed"  # one of HALVES
+    strength: str = ""  # mild: about a quarter of training is lost; strong: more than half of it; empty in a control
+    beside: int = 0  # other processes that compute meanwhile
+    also: tuple[str, ...] = ()  # causes that are right as well
+    remedy: tuple[str, ...] = ()  # overrides that take the fault out again; none where they were not written down
+    line: Line | None = None  # over which it reads tiles that lie in storage; None: they are here
 
     @property
     def size(self) -> str:

@@ -19,41 +19,26 @@ from strobe.validation.experiment import scored
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell, run once as given and once as its first finding says.
-
-    Attributes:
-        cause: what was injected; None in a control.
-        also: causes that are right as well.
-        found: the first finding's cause; None if there was no finding.
-        overrides: of that finding.
-        predicted: its speed-up, a ratio of images/s; None without one.
-        quantile: by which the prediction's own interval was stretched; None if it is its own.
-        measured: the ratio; None where the finding has no overrides.
-        lost: the share of training that the finding says is lost.
-        failure: why a run is missing.
-        machine: the processor and its cores.
-        seconds: that both runs took.
-        title: of the first finding; None in older entries.
-    """
+    """A cell, run once as given and once as its first finding says."""
 
     cell: str
     half: str
     strength: str
     size: str
-    cause: str | None
-    found: str | None
-    overrides: list[str]
-    predicted: Interval | None
-    quantile: float | None
-    measured: float | None
-    lost: float | None
-    failure: str | None
+    cause: str | None  # that was injected; None in a control
+    found: str | None  # the first finding's cause; None if there was no finding
+    overrides: list[str]  # of that finding
+    predicted: Interval | None  # its speed-up, a ratio of images/s; None without one
+    quantile: float | None  # by which the prediction's interval was stretched; None if it is its own
+    measured: float | None  # the ratio; None where the finding has no overrides
+    lost: float | None  # the share of training that the finding says is lost
+    failure: str | None  # why a run is missing
     host: str | None
-    machine: str
+    machine: str  # the processor and its cores
     commit: str | None
-    seconds: float
-    also: list[str] = field(default_factory=list)
-    title: str | None = None
+    seconds: float  # that both runs took
+    also: list[str] = field(default_factory=list)  # causes that are right as well
+    title: str | None = None  # of the first finding; None in older entries
 
     @property
     def right(self) -> bool:

@@ -44,19 +44,12 @@ TOLD, PRESCRIBED = "told", "prescribed"  # of the first finding before anything 
 
 @dataclass(frozen=True)
 class Case:
-    """A script with a known mistake.
-
-    Attributes:
-        file: the script.
-        half: ``developed``, or ``held_out`` if it was kept aside while rules were written.
-        remedy: dimensions, of which each is a right recommendation, and causes, of which each is a right verdict.
-        grid: the axes of an exhaustive search.
-    """
+    """A script with a known mistake."""
 
     file: Path
-    half: str
-    remedy: tuple[str, ...]
-    grid: tuple[tuple[tuple[str, ...], ...], ...]
+    half: str  # developed; held_out, if it was kept aside while rules were written
+    remedy: tuple[str, ...]  # dimensions, each a right recommendation, and causes, each a right verdict
+    grid: tuple[tuple[tuple[str, ...], ...], ...]  # the axes of an exhaustive search
 
     @property
     def name(self) -> str:
