@@ -134,11 +134,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace, folder: Path, console: Console) -> None:
-    """Train one run after the other.
-
-    Raises:
-        DataError: the first run fails or tells no rate, as the others would.
-    """
+    """Train one run after the other; a DataError if the first one fails or has no rate, as the others would."""
     for number in range(options.runs):
         ended = train(joined(SHORT.split(), options.overrides), folder / f"{number:03}")
         rate = None if ended.error else rate_of(load_record(ended.folder))
@@ -163,8 +159,7 @@ def _of_runs(folder: Path, options: argparse.Namespace, console: Console) -> boo
 def read(folder: Path) -> list[Record]:
     """The completed runs in a folder, in the order in which they ended.
 
-    Raises:
-        DataError: there is none, or they are not of one configuration on one machine.
+    A DataError says that there is none, or that they are not of one configuration on one machine.
     """
     summaries = [run / "summary.json" for run in (runs_in(folder) if folder.is_dir() else [])]
     ended = sorted((path for path in summaries if path.is_file()), key=lambda path: path.stat().st_mtime_ns)

@@ -107,8 +107,7 @@ def decided(ratios: Sequence[float]) -> Estimate:
 def tell(folder: Path, file: str, console: Console) -> bool:
     """Print how many false alarms the trials or duels in a folder had; whether at most ``ALARMS``, as far as they tell.
 
-    Raises:
-        DataError: the folder has none.
+    A DataError says that the folder has none.
     """
     what = file.removesuffix(".json")
     try:

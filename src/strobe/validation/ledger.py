@@ -84,11 +84,7 @@ def append(path: Path, entry: Entry) -> None:
 
 
 def read(path: Path) -> list[Entry]:
-    """All entries; a last line that was cut off is left out.
-
-    Raises:
-        DataError: it cannot be read, or is no ledger.
-    """
+    """All entries, without a last line that was cut off; a DataError if it cannot be read, or is no ledger."""
     try:
         lines = path.read_text().splitlines(keepends=True)
     except (OSError, UnicodeDecodeError) as error:

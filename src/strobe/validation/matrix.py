@@ -55,11 +55,7 @@ ENVIRONMENTS = {
 
 
 def made(environment: Environment, folder: Path) -> dict[str, str]:
-    """Make an environment; the versions in it.
-
-    Raises:
-        RuntimeError: It cannot be made; says why.
-    """
+    """Make an environment; returns the versions in it, and a RuntimeError says why it cannot be made."""
     if shutil.which(environment.compiler) is None:
         raise RuntimeError(f"{environment.compiler} is not installed")
     python = folder / ".venv" / "bin" / "python"

@@ -110,11 +110,7 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def load(file: Path) -> list[Case]:
-    """The cases of a file; their scripts lie beside it.
-
-    Raises:
-        DataError: it cannot be read, or names no such scripts or remedies.
-    """
+    """The cases of a file, beside which their scripts lie; a DataError if it names no such scripts or remedies."""
     try:
         cases = [
             Case(
@@ -157,11 +153,9 @@ def begin_of(case: Case) -> search.Begin:
 
 
 def lines(tunings: Sequence[tuple[Case, dict[str, Any]]], shares: Sequence[float]) -> list[str]:
-    """The figures beside the aims.
+    """The figures of the scripts' ``tune.json`` beside the aims.
 
-    Args:
-        tunings: of each script its ``tune.json``.
-        shares: how many times as fast as its grid's best each recommendation is, as far as grids were measured.
+    ``shares``: how many times as fast as its grid's best each recommendation is, as far as grids were measured.
     """
     right = [case.name for case, tuning in tunings if case.is_right(tuning)]
     wrong = [case.name for case, _ in tunings if case.name not in right]

@@ -103,8 +103,7 @@ def compare(
 ) -> list[float]:
     """Rate each cell of a grid once, and let its fastest and what each search recommends take turns.
 
-    Returns:
-        How many times as fast as the grid's best each search's recommendation is, at least.
+    Returns how many times as fast as the grid's best each search's recommendation is, at least.
     """
     began = time.perf_counter()
     rated = []
@@ -188,13 +187,9 @@ def finals(
 def lines(
     tuning: Mapping[str, Any], rated: Sequence[Rated], final: Sequence[tuple[Any, Duel]], took: float
 ) -> list[str]:
-    """The figures beside the aims.
+    """The figures of a ``tune.json`` beside the aims; the grid ``took`` so many seconds.
 
-    Args:
-        tuning: ``tune.json``.
-        rated: the grid.
-        final: the grid's fastest with the turns that they took with the search's best.
-        took: seconds of the grid.
+    ``final``: the grid's fastest with the turns that they took with the search's best.
     """
     gain = f"{tuning['proof']['ratio']['median']:.2f} times as fast as the start" if tuning["proof"] else "the start"
     least = min((result.ratio for _, result in final), key=lambda ratio: ratio.middle, default=None)

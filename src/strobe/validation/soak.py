@@ -29,13 +29,7 @@ HOURS = 1 / 6
 
 
 class Soak:
-    """Tries faults in turn, and counts.
-
-    Args:
-        bench: what they are tried on.
-        names: of ``FAULTS``.
-        seed: of the moments.
-    """
+    """Tries faults, by their ``names`` in ``FAULTS``, in turn, and counts; ``seed``: of the moments."""
 
     def __init__(self, bench: Bench, names: Sequence[str], seed: int) -> None:
         self._bench, self._names, self._seed = bench, names, seed

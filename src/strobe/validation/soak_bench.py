@@ -97,11 +97,9 @@ class Command:
 
 
 class Bench:
-    """What faults are tried on: a data set, a finished run, and how long runs take.
+    """What faults are tried on, all of it in ``scratch``: a data set, a finished run, and how long runs take.
 
-    Args:
-        scratch: the folder for everything.
-        seconds: that the campaign takes.
+    ``seconds``: that the campaign takes.
     """
 
     def __init__(self, scratch: Path, *, seconds: float = 0.0) -> None:
