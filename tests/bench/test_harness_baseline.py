@@ -18,7 +18,7 @@ from strobe.bench.ending import MEASUREMENTS, effort, finish, print_results, sav
 from strobe.bench.harness import baseline
 from strobe.bench.harness.results import Results
 from strobe.bench.harness.trial import Report
-from strobe.compare.gather import Asked, gather
+from strobe.compare.gather import Request, gather
 from strobe.errors import ConfigError
 from strobe.measure.statistics import unpaired
 from strobe.process.fork import Failure
@@ -111,7 +111,7 @@ def test_the_same_rates_get_the_same_verdict_as_runs_and_as_trials(tmp_path: Pat
     for speed in (1.0, 0.97, 0.95, 0.92, 0.85):
         sides = [[100 * of * math.exp(chance.gauss(0, noise)) for _ in range(5)] for of in (speed, 1.0)]
         now, then = (write_sweep(tmp_path / f"{speed}{side}", [("loader=pil", sides[side])]) for side in (0, 1))
-        runs = gather(Asked([now], now, "", str(then), 0.05))
+        runs = gather(Request([now], now, "", str(then), 0.05))
         trials = [record(a=[10 / rate for rate in side]) for side in sides]
         [entry] = baseline.against(*trials)
         assert entry["ratio"] == pytest.approx(runs["cells"][0]["speedup"])
@@ -132,7 +132,7 @@ def test_verdicts_hold_for_all_cells_together(tmp_path: Path) -> None:
         write_sweep(tmp_path / str(place), [(f"loader={name}", rates) for name, rates in side.items()])
         for place, side in enumerate(sides)
     )
-    runs = {cell["name"].removeprefix("loader="): cell for cell in gather(Asked([now], now, "", str(then)))["cells"]}
+    runs = {cell["name"].removeprefix("loader="): cell for cell in gather(Request([now], now, "", str(then)))["cells"]}
     trials = [record(**{name: [10 / rate for rate in rates] for name, rates in side.items()}) for side in sides]
     for entry in baseline.against(*trials):
         cell = runs[entry["name"].split(", ")[1]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from strobe.compare.gather import Asked, gather
+from strobe.compare.gather import Request, gather
 from strobe.compare.page import render
 from strobe.compare.shown import comparison_of
 from strobe.present.format import TIMES, figure
@@ -322,7 +322,7 @@ def test_whatever_a_run_lacks_or_has_wrong_it_is_compared_and_shown(turn: int, t
     summary = read_summary(runs[1] / "summary.json")
     for place in damages(summary, WRONG, turn):
         write_summary(runs[1] / "summary.json", summary)
-        page = page_of(gather(Asked(runs, tmp_path, "python -m strobe.compare")))
+        page = page_of(gather(Request(runs, tmp_path, "python -m strobe.compare")))
         assert page.sections[-1] == "method", place
         assert not re.search(r"\b(nan|inf)\b", page.text), place
 

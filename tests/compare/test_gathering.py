@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from strobe.compare.gather import BLANK, Asked, gather
+from strobe.compare.gather import BLANK, Request, gather
 from strobe.compare.operators import operators_between
 from strobe.compare.page import render
 from strobe.compare.table import print_comparison
@@ -24,7 +24,7 @@ CELLS = [
 
 
 def compared(*given: Path, folder: Path | None = None, **asked: Any) -> dict[str, Any]:
-    return gather(Asked(given, folder or given[0], "python -m strobe.compare", **asked))
+    return gather(Request(given, folder or given[0], "python -m strobe.compare", **asked))
 
 
 def by_name(record: dict[str, Any]) -> dict[str, dict[str, Any]]:

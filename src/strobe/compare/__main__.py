@@ -65,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     typed = sys.argv[1:] if arguments is None else arguments
     # Only now, so that help and mistakes in the arguments are told at once.
     from strobe.compare.command import compare
-    from strobe.compare.gather import Asked
+    from strobe.compare.gather import Request
     from strobe.compare.runs import is_sweep, tidy
     from strobe.measure.gate import parse_share
 
@@ -83,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     command = shlex.join(["python", "-m", "strobe.compare", *typed])
     new = Path(f"{datetime.now():outputs/comparisons/%Y-%m-%d/%H-%M-%S.%f}")
     folder = tidy(options.out) if options.out else runs[0] if one_sweep else new
-    request = Asked(runs, folder, command, options.baseline, limit, parse)
+    request = Request(runs, folder, command, options.baseline, limit, parse)
     sys.exit(compare(request, strict=options.strict))
 
 

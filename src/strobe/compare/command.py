@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.callbacks.columns import PHASES
-from strobe.compare.gather import Asked, gather
+from strobe.compare.gather import Request, gather
 from strobe.compare.operators import changed_operators, operators_between
 from strobe.compare.table import print_comparison
 from strobe.errors import disk_errors
@@ -25,10 +25,10 @@ def conclude(sweep_dir: Path, parse: Parse, baseline: str | None = None, fail_if
     arguments = [part for flag, value in flags.items() if value for part in (flag, value)]
     command = shlex.join(["python", "-m", "strobe.compare", str(sweep_dir), *arguments])
     limit = None if fail_if_slower is None else parse_share(fail_if_slower, "--fail-if-slower ")
-    return compare(Asked([sweep_dir], sweep_dir, command, baseline, limit, parse))
+    return compare(Request([sweep_dir], sweep_dir, command, baseline, limit, parse))
 
 
-def compare(request: Asked, *, strict: bool = False) -> int:
+def compare(request: Request, *, strict: bool = False) -> int:
     """Compare runs, print and write the result; returns the exit code: the gate's, else 1 if nothing was measured.
 
     Raises:

@@ -32,10 +32,10 @@ BLANK = "completed, but no step was measured: all of them were warm-up or profil
 
 
 @dataclass(frozen=True)
-class Asked:
+class Request:
     """What to compare, and where to write the comparison; its links are relative to that folder."""
 
-    given: Sequence[Path]
+    paths: Sequence[Path]
     folder: Path
     command: str
     baseline: str | None = None
@@ -59,14 +59,14 @@ class Baseline:
             yield from self.runs
 
 
-def gather(request: Asked) -> dict[str, Any]:
+def gather(request: Request) -> dict[str, Any]:
     """The whole record except ``operators``.
 
     Raises:
         DataError: there are no runs, or the baseline has measured nothing.
         ConfigError: the baseline names no cell, or several.
     """
-    runs_of, elsewhere = grouped(find_runs(request.given, request.parse)), dict[Key, list[Trained]]()
+    runs_of, elsewhere = grouped(find_runs(request.paths, request.parse)), dict[Key, list[Trained]]()
     keys = differing([runs[0].overrides for runs in runs_of.values()])
     if request.baseline is None:
         baseline = Baseline(*next(((runs, key) for key, runs in runs_of.items() if rates_of(runs)), ()))
@@ -99,18 +99,18 @@ def gather(request: Asked) -> dict[str, Any]:
     _mark_fastest(ranked, speeds)
     cells = [cell for _, cell in ranked] + [cell for _, cell in keyed if not cell["images_per_second"]]
     lost = [name_of(dict(key), keys) for key in baseline.namesakes if key not in runs_of]
-    damaged = damaged_sweeps([*request.given, *([baseline.where] if baseline.where else [])])
+    damaged = damaged_sweeps([*request.paths, *([baseline.where] if baseline.where else [])])
     runs = [*(run for runs in runs_of.values() for run in runs), *baseline.everything()]
     gate = None
     if request.limit is not None:  # a cell that only the baseline has, or a damaged record, keeps it closed
         cases += [Case(name, doubt="only the baseline has measured it") for name in lost]
         gate = rule(cases, request.limit, "--fail-if-slower ", "sweep.repeats", damaged).as_record()
-    title = here(request.given[0].absolute())
+    title = here(request.paths[0].absolute())
     return {
         "schema": SCHEMA,
         "made": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": request.command,
-        "title": title if len(request.given) == 1 else f"{title} and {len(request.given) - 1} more",
+        "title": title if len(request.paths) == 1 else f"{title} and {len(request.paths) - 1} more",
         "baseline": name,
         # The machine of the first run that names one; where the others differ stands in ``unlike``.
         "environment": next((environment for run in runs if (environment := run.record.mapping("environment"))), {}),
@@ -118,7 +118,7 @@ def gather(request: Asked) -> dict[str, Any]:
         "keys": keys,
         "cells": cells,
         "unlike": environment_differences(runs, keys),
-        "notes": [*_busy(named), *_notes(cells, baseline, lost), *_pooled(runs_of.values(), request.given), *damaged],
+        "notes": [*_busy(named), *_notes(cells, baseline, lost), *_pooled(runs_of.values(), request.paths), *damaged],
         "knees": knees(ranked, speeds),
         "operators": None,
         "regression": gate,
@@ -241,7 +241,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _named(
-    text: str, request: Asked, cells: dict[Key, list[Trained]], keys: Sequence[str]
+    text: str, request: Request, cells: dict[Key, list[Trained]], keys: Sequence[str]
 ) -> tuple[Baseline, dict[Key, list[Trained]]]:
     """The baseline that was asked for, and the other cells, which are compared with it.
 
@@ -256,7 +256,7 @@ def _named(
     folders = {run.folder.resolve() for runs in theirs.values() for run in runs}
     only = next(iter(theirs)) if len(theirs) == 1 and not is_sweep(path) else None
     if only is not None and folders <= ours:
-        named_itself = path.resolve() in {one.resolve() for one in request.given}
+        named_itself = path.resolve() in {one.resolve() for one in request.paths}
         if not named_itself or len(cells[only]) == len(folders):
             return Baseline(cells[only], only), cells
     left = grouped([run for runs in cells.values() for run in runs if run.folder.resolve() not in folders])
