@@ -22,7 +22,7 @@ from strobe.app.storage.serving import BUCKET, CREDENTIALS, serving, upload
 from strobe.callbacks.columns import RANKS_FOLDER
 from strobe.errors import DataError
 from strobe.measure.statistics import paired
-from strobe.process.fork import Failure, in_fresh_process, members, memory_of
+from strobe.process.fork import MEMORY, Failure, in_fresh_process, members, memory_of
 from strobe.process.signals import REQUESTS
 from strobe.records.files import BEGUN
 from strobe.records.joining import is_whole
@@ -41,6 +41,13 @@ GROWTH, BLOCKS = 0.01, 6
 UNKNOWN = 0.5  # a width of an interval of growth, from which on it tells nothing
 FEWEST = 5_000  # steps, in fewer of which what a training still begins with looks like growth
 SLOWEST = 0.1  # seconds of a damaged image, of many on a busy machine
+# What a user must be told, by the sentence of this project or of the library that cannot go on.
+NO_SPACE = r"The disk is full: |MB free, and a run needs about|No space left on device"
+READ_ONLY = r"hydra\.run\.dir=\S+ cannot be (made|written to) \(Read-only file system\)"
+NO_TEMPORARY = r"Read-only file system|No usable temporary directory"
+NO_SHARED_MEMORY = r"/dev/shm, with [\d,]+ MB free, was full"
+NO_FILES = r"files that this process may hold open|Too many open files"
+NO_MEMORY = rf"{MEMORY.pattern}|start new thread|thread creation failed|pthread_create failed"
 KINDS = {"descriptors": "fd", "threads": "task"}  # in a process's folder of /proc
 
 
@@ -79,7 +86,7 @@ def full_disk(bench: Bench, folder: Path, rolled: Random) -> Tried:
     tried = Tried()
     with mounted(folder / "disk", f"size={int(rolled.uniform(0.05, 1.5) * written)}", tried) as disk:
         if disk:
-            bench.train(folder, run=disk / "run").end(tried, [0, 1], bench.usual() + PATIENCE, "disk|space")
+            bench.train(folder, run=disk / "run").end(tried, [0, 1], bench.usual() + PATIENCE, NO_SPACE)
             judge(tried, disk / "run", set())
     return tried
 
@@ -89,9 +96,9 @@ def read_only(bench: Bench, folder: Path, rolled: Random) -> Tried:
     tried = Tried()
     with mounted(folder / "disk", "ro", tried) as disk:
         if disk and rolled.random() < 0.5:
-            bench.train(folder, run=disk / "run").end(tried, [1], PATIENCE, "read-only")
+            bench.train(folder, run=disk / "run").end(tried, [1], PATIENCE, READ_ONLY)
         elif disk:
-            bench.train(folder, TMPDIR=str(disk)).end(tried, [0, 1], bench.usual() + PATIENCE, "read-only|temporary")
+            bench.train(folder, TMPDIR=str(disk)).end(tried, [0, 1], bench.usual() + PATIENCE, NO_TEMPORARY)
             judge(tried, folder / "run", set())
     return tried
 
@@ -101,7 +108,7 @@ def tiny_shared_memory(bench: Bench, folder: Path, rolled: Random) -> Tried:
     before = _own_shared_memory(rolled.choice(["16k", "64k", "256k"]))
     if not before:
         return Tried(0, untried="only root can mount another /dev/shm")
-    return _limited(bench, folder, "shm|shared memory", before, "engine.num_workers=2")
+    return _limited(bench, folder, NO_SHARED_MEMORY, before, "engine.num_workers=2")
 
 
 def _own_shared_memory(size: str) -> list[str]:
@@ -113,18 +120,12 @@ def _own_shared_memory(size: str) -> list[str]:
 
 def few_files(bench: Bench, folder: Path, rolled: Random) -> Tried:
     """64 open files at most."""
-    return _limited(
-        bench,
-        folder,
-        "open files|descriptor",
-        ["prlimit", "--nofile=64"],
-        f"engine.num_workers={rolled.choice([0, 2])}",
-    )
+    return _limited(bench, folder, NO_FILES, ["prlimit", "--nofile=64"], f"engine.num_workers={rolled.choice([0, 2])}")
 
 
 def little_memory(bench: Bench, folder: Path, rolled: Random) -> Tried:
     """Less address space than a training takes, or just enough."""
-    return _limited(bench, folder, "memory|allocat|thread", ["prlimit", f"--as={int(rolled.uniform(4, 12) * 1e9)}"])
+    return _limited(bench, folder, NO_MEMORY, ["prlimit", f"--as={int(rolled.uniform(4, 12) * 1e9)}"])
 
 
 def two_in_one_folder(bench: Bench, folder: Path, rolled: Random) -> Tried:
