@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -13,7 +13,7 @@ from torch.utils.data import Dataset, default_collate
 
 from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.sources import TileSource
-from strobe.app.storage.objects import part
+from strobe.app.storage.objects import Contents, part
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
 
@@ -67,16 +67,37 @@ class LoadedData(Dataset[Batch]):
         return getattr(self.source, "objects", None) is not None
 
 
+class Selection(NamedTuple):
+    """The images of one batch."""
+
+    places: Tensor  # (N,) int64, in the split
+    images: Tensor  # (N,) int64, in the set
+    epoch: int
+    contents: Contents | None  # of their files, where these lie in storage
+
+
 class BatchData(LoadedData, ABC):
     """A data set that makes whole batches."""
+
+    shape: tuple[int, ...]  # of an image
+    dtype = torch.uint8
 
     def __init__(self, loader: Any, source: Any) -> None:
         super().__init__(loader, source)
         self.buffers = BufferPool()  # batches are made in these
 
     @abstractmethod
+    def fill(self, pixels: Tensor, selection: Selection) -> None:
+        """Write the selected images into ``pixels`` (N, C, H, W), which holds anything before."""
+
     def __getitems__(self, indices: Sequence[int]) -> Batch:
         """One batch; ``indices`` are usually ``strobe.app.engines.sampler.Indices``."""
+        source, count = self.source, len(indices)
+        places = torch.from_numpy(np.fromiter(indices, np.int64, count))
+        images = source.indices[places]
+        pixels = self.buffers.take((count, *self.shape), self.dtype)
+        self.fill(pixels, Selection(places, images, getattr(indices, "epoch", 0), source.fetch(images)))
+        return self.loader.scaled(pixels, source.full_scale, count), source.targets[images]
 
     def __getitem__(self, index: int) -> Batch:
         pixels, labels = self.__getitems__([index])

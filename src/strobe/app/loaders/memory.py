@@ -1,11 +1,11 @@
 """Images that are in memory already: CIFAR-10."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from strobe.app.loaders.base import Batch, BatchData, LoadedData, Loader
+from strobe.app.loaders.base import Batch, BatchData, LoadedData, Loader, Selection
 from strobe.app.loaders.sources import ArraySource
 from strobe.callbacks.spans import span
 
@@ -41,11 +41,11 @@ class GatheredData(BatchData):
     loader: MemoryLoader
     source: ArraySource
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Pixels (N, C, H, W) and labels (N,)."""
-        images, count = self.source.images, len(indices)
-        chosen = self.source.indices[list(indices)]
-        with span("read", count):
-            pixels = self.buffers.take((count, *images.shape[1:]), images.dtype)
-            torch.index_select(images, 0, chosen, out=pixels)
-        return self.loader.scaled(pixels, self.source.full_scale, count), self.source.targets[chosen]
+    def __init__(self, loader: MemoryLoader, source: ArraySource) -> None:
+        super().__init__(loader, source)
+        self.shape, self.dtype = source.images.shape[1:], source.images.dtype
+
+    def fill(self, pixels: Tensor, selection: Selection) -> None:
+        """One gather."""
+        with span("read", len(pixels)):
+            torch.index_select(self.source.images, 0, selection.images, out=pixels)

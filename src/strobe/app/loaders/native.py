@@ -2,7 +2,6 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from strobe.app.loaders.base import Batch, BatchData, FileLoader, LoadedData, Loader
+from strobe.app.loaders.base import BatchData, FileLoader, LoadedData, Loader, Selection
 from strobe.app.loaders.buffer_pool import shared_zeros
 from strobe.app.loaders.photos import framed
 from strobe.app.loaders.pil import PilLoader
@@ -67,33 +66,26 @@ class NativeData(BatchData):
     loader: NativeLoader
     others: FileLoader[Any, Any]
     remedy: str
-    shape: tuple[int, ...]  # of an image
-    dtype: torch.dtype
 
     @abstractmethod
-    def fill(self, pixels: Tensor, places: Tensor, epoch: int, files: Files, threads: int) -> Tensor:
-        """Fill ``pixels`` with the images at these places (N,) of the split; which of them failed (N,)."""
+    def operate(self, pixels: Tensor, selection: Selection, files: Files, threads: int) -> Tensor:
+        """Read the images by the operators; which of them these did not read (N,)."""
 
     @abstractmethod
     def how(self, file: int, epoch: int) -> tuple[Any, ...]:
-        """What the other loader must be told to read file number ``file`` of the set alike."""
+        """The other loader's arguments for file number ``file`` of the set, which give the same image."""
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Pixels (N, C, H, W) and labels (N,)."""
-        source, count, epoch = self.source, len(indices), getattr(indices, "epoch", 0)
-        places = torch.tensor(list(indices), dtype=torch.int64)
-        chosen = source.indices[places]
-        pixels = self.buffers.take((count, *self.shape), self.dtype)
-        contents = source.fetch(chosen)
-        with span("read+decode" if contents is None else "decode", count):
-            files = source.files(chosen, contents)
-            unread = self.fill(pixels, places, epoch, files, self.loader.threads or threads())
+    def fill(self, pixels: Tensor, selection: Selection) -> None:
+        """By the operators, then file by file what they did not read."""
+        source, contents = self.source, selection.contents
+        with span("read+decode" if contents is None else "decode", len(pixels)):
+            files = source.files(selection.images, contents)
+            unread = self.operate(pixels, selection, files, self.loader.threads or threads())
         for place in unread.nonzero().flatten().tolist():
-            file = int(chosen[place])
-            path, how = source.paths[file], self.how(file, epoch)
+            file = int(selection.images[place])
+            path, how = source.paths[file], self.how(file, selection.epoch)
             pixels[place] = torch.as_tensor(self.others.pixels(path, *how, content=part(contents, place)))
             self.loader.warn(path, self.remedy)
-        return self.loader.scaled(pixels, source.full_scale, count), source.targets[chosen]
 
 
 class NativeTiles(NativeData):
@@ -109,8 +101,8 @@ class NativeTiles(NativeData):
         self.others = TifffileLoader(scale="device")
         self.shape = (len(source.bands), *source.shape[1:])
 
-    def fill(self, pixels: Tensor, places: Tensor, epoch: int, files: Files, threads: int) -> Tensor:
-        """By the operator."""
+    def operate(self, pixels: Tensor, selection: Selection, files: Files, threads: int) -> Tensor:
+        """As :class:`NativeData` says."""
         source = self.source
         return tiles.read_tiles(pixels, files, bands=source.bands, shape=source.shape, threads=threads)
 
@@ -127,7 +119,6 @@ class NativePhotos(NativeData):
 
     source: PhotoSource
     remedy = _OTHER_PHOTOS
-    dtype = torch.uint8
 
     def __init__(self, loader: NativeLoader, source: PhotoSource) -> None:
         super().__init__(loader, source)
@@ -138,9 +129,9 @@ class NativePhotos(NativeData):
         # Height and width; 0: unknown; -1: not for the operators. In memory that all workers share.
         self.sizes = shared_zeros((len(source), 2), torch.int32)
 
-    def fill(self, pixels: Tensor, places: Tensor, epoch: int, files: Files, threads: int) -> Tensor:
-        """By the operators; a photo whose size is not known gets an impossible box, and is left to Pillow."""
-        known, at = self.sizes.numpy(), places.numpy()
+    def operate(self, pixels: Tensor, selection: Selection, files: Files, threads: int) -> Tensor:
+        """A photo of unknown size gets an impossible box, and is left to Pillow."""
+        known, at = self.sizes.numpy(), selection.places.numpy()
         sizes = known[at].astype(np.int64)
         unknown = (sizes == 0).any(axis=1)  # any: another process may have written a height but not yet the width
         if unknown.any():
@@ -148,7 +139,7 @@ class NativePhotos(NativeData):
             fits = (found > 0) & (found.prod(axis=1, keepdims=True) <= MOST_PIXELS)  # to others Pillow says why not
             sizes[unknown] = known[at[unknown]] = np.where(fits, found, -1)
         sizes = np.maximum(sizes, 0)
-        boxes = self.source.framing.boxes(sizes, self.source.indices[places].numpy(), epoch)
+        boxes = self.source.framing.boxes(sizes, selection.images.numpy(), selection.epoch)
         boxes[sizes[:, 0] == 0] = 0
         scaled = self.loader.dct_scaling
         return photos.read_photos(pixels, files, torch.from_numpy(boxes), scaled=scaled, threads=threads)

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
+from torch import Tensor
 
-from strobe.app.loaders.base import Batch, BatchData, Loader
+from strobe.app.loaders.base import BatchData, Loader, Selection
 from strobe.app.loaders.packing import Contents, Images, Layout, MappedImages, Planes, packed
 from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.shards import Place, StreamedShards, open_shards
@@ -72,20 +72,17 @@ class PackedData(BatchData):
         super().__init__(loader, replace(source, paths=PathTable(()), objects=None))  # a worker need not get these
         self.images = images
         self.planes = Planes(images, [images.layout.bands.index(band) for band in bands])
+        self.shape, self.dtype = self.planes.shape, self.planes.dtype
 
     @property
     def fetches(self) -> bool:
         """Whether its shards lie in storage."""
         return isinstance(self.images, StreamedShards)
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Pixels (N, C, H, W), uint16 of tiles and uint8 of photos, and labels (N,)."""
-        count = len(indices)
-        chosen = self.source.indices.index_select(0, torch.from_numpy(np.fromiter(indices, np.int64, count)))
-        with span("read", count):
-            pixels = self.buffers.take((count, *self.planes.shape), self.planes.dtype)
-            self.planes.gather(chosen, pixels)
-        return self.loader.scaled(pixels, self.source.full_scale, count), self.source.targets.index_select(0, chosen)
+    def fill(self, pixels: Tensor, selection: Selection) -> None:
+        """One gather."""
+        with span("read", len(pixels)):
+            self.planes.gather(selection.images, pixels)
 
 
 def contents_of(source: TileSource | PhotoSource) -> Contents:

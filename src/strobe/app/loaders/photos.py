@@ -1,7 +1,7 @@
 """What loaders of photos share: a box of each photo becomes a square."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from io import BytesIO
 
 import numpy as np
@@ -9,7 +9,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from strobe.app.loaders.base import Batch, BatchData, FileLoader
+from strobe.app.loaders.base import BatchData, FileLoader, Selection
 from strobe.app.loaders.sources import MOST_PIXELS, TOO_LARGE, PhotoSource
 from strobe.app.storage.objects import part
 from strobe.callbacks.spans import span
@@ -50,19 +50,14 @@ class PhotoData(BatchData):
     def __init__(self, loader: PhotoLoader, source: PhotoSource) -> None:
         super().__init__(loader, source)
         self.varies = source.framing.varies
+        self.shape = (3, source.framing.size, source.framing.size)
 
-    def __getitems__(self, indices: Sequence[int]) -> Batch:
-        """Pixels (N, 3, size, size) uint8 and labels (N,)."""
-        source, size = self.source, self.source.framing.size
-        photos = source.indices[list(indices)]
-        epoch = getattr(indices, "epoch", 0)
-        contents = source.fetch(photos)
-        pixels = self.buffers.take((len(photos), 3, size, size), torch.uint8)
-        for place, photo in enumerate(photos.tolist()):
-            frame = framed(source, photo, epoch)
-            content = part(contents, place)
-            pixels[place] = self.loader.pixels(source.paths[photo], frame, size, content=content)
-        return self.loader.scaled(pixels, source.full_scale, len(photos)), source.targets[photos]
+    def fill(self, pixels: Tensor, selection: Selection) -> None:
+        """Photo by photo."""
+        for place, photo in enumerate(selection.images.tolist()):
+            frame = framed(self.source, photo, selection.epoch)
+            path, content = self.source.paths[photo], part(selection.contents, place)
+            pixels[place] = self.loader.pixels(path, frame, self.source.framing.size, content=content)
 
 
 def framed(source: PhotoSource, photo: int, epoch: int) -> Frame:

@@ -81,6 +81,10 @@ class Source(ABC):
         """Labels (N,) int64."""
         return self.targets[self.indices]
 
+    def fetch(self, images: Tensor, *, cached: bool = True) -> Contents | None:
+        """The contents of the files of these images (N,) of the set; None where they need not be fetched."""
+        return None
+
     @abstractmethod
     def stored_size(self) -> tuple[int, int]:
         """Height and width of a typical image, as stored."""
@@ -99,11 +103,11 @@ class FileSource(Source):
     indices: Tensor
     objects: Objects | None = field(default=None, kw_only=True)  # where the paths are addresses in storage
 
-    def fetch(self, files: Tensor, *, cached: bool = True) -> Contents | None:
-        """The contents of these files (N,) of the set, all asked for at once; None where they lie on the disk."""
+    def fetch(self, images: Tensor, *, cached: bool = True) -> Contents | None:
+        """The contents of the files of these images (N,), all requested at once; None where they lie on the disk."""
         if self.objects is None:
             return None
-        numbers = files.numpy()
+        numbers = images.numpy()
         with span("fetch", len(numbers)):
             return self.objects.fetch([self.paths[number] for number in numbers.tolist()], numbers, cached=cached)
 
