@@ -1,19 +1,15 @@
 """Downloads and unpacks a large archive; a file or folder with the final name is always complete."""
 
-import errno
 import hashlib
 import logging
-import lzma
 import shutil
-import stat
 import tarfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http import HTTPStatus
 from http.client import HTTPException, HTTPResponse
-from pathlib import Path, PureWindowsPath
+from pathlib import Path
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
@@ -23,16 +19,13 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from strobe.errors import DataError
+from strobe.present.terminal import shown
 from strobe.process.locks import locked
 
 DIGESTS = {"md5": "MD5", "sha256": "SHA-256"}
 SILENCE_S = 30.0  # a server that sends nothing for this long counts as gone
 _BLOCK_BYTES = 1 << 20
 _NETWORK_ERRORS = (OSError, HTTPException)
-# RuntimeError: encrypted, or an unknown compression; ValueError: names or offsets that make no sense.
-_ARCHIVE_ERRORS = (
-    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, RuntimeError, ValueError),
-)
 
 _log = logging.getLogger(__name__)
 
@@ -82,26 +75,24 @@ def fetch(url: str, destination: Path, checksum: str) -> Path:
 
 
 def extract(archive: Path, destination: Path) -> None:
-    """Unpack ``archive``, a zip file or else a tar file, to the new folder ``destination``.
+    """Unpack what :func:`fetch` returned, a zip file or else a tar file, to the new folder ``destination``.
 
     The folder appears only when complete. A single top-level folder that is named like ``destination`` becomes
     ``destination`` itself. Any failure, Ctrl-C included, leaves nothing behind; a :class:`DataError` says what went
-    wrong, also when ``destination`` exists, or a member is a link or leads out of the folder.
+    wrong, also when ``destination`` exists, or a member leads out of the folder.
     """
     partial = destination.with_name(f".{destination.name}.partial")
     with _disk_errors(destination):
         if destination.exists():
             raise DataError(f"{destination} exists already; delete it to unpack {archive} again.")
         shutil.rmtree(partial, ignore_errors=True)  # left by a crash
+        destination.parent.mkdir(parents=True, exist_ok=True)
         try:
-            _unpack(archive, partial)
+            (_unzip if archive.suffix == ".zip" else _untar)(archive, partial)
             inner = partial / destination.name
             only_inner = inner.is_dir() and len(list(partial.iterdir())) == 1
             (inner if only_inner else partial).rename(destination)
-        except (*_ARCHIVE_ERRORS, OSError) as error:
-            # Damage can also show as a seek to before the start (EINVAL) or a decoder's error (no number).
-            if isinstance(error, OSError) and error.errno not in {errno.EINVAL, None}:
-                raise
+        except (zipfile.BadZipFile, tarfile.TarError) as error:
             raise DataError(
                 f"{archive} is damaged or not a usable archive ({_one_line(error)}); delete it and download it again."
             ) from error
@@ -177,37 +168,22 @@ def _blocks(response: HTTPResponse, url: str, size: int, total: int | None) -> I
         ) from lost
 
 
-def _unpack(archive: Path, folder: Path) -> None:
-    """Extract every member into the new ``folder``; nothing if one of them would not stay inside it."""
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if archive.suffix == ".zip":
-        with zipfile.ZipFile(archive) as opened:
-            _unzip(opened, folder)
-        return
-    with tarfile.open(archive) as tar:
-        _require_space(folder.parent, sum(member.size for member in tar))
-        tar.extractall(folder, filter="data")
+def _unzip(archive: Path, folder: Path) -> None:
+    with zipfile.ZipFile(archive) as opened:
+        members = opened.infolist()
+        if unsafe := [name for name in opened.namelist() if name.startswith("/") or ".." in Path(name).parts]:
+            raise zipfile.BadZipFile(f"the unsafe member {unsafe[0]!r} leads out of the folder")
+        # Stated sizes bound what is written: zipfile stops there, and the checksum then fails.
+        _require_space(folder.parent, sum(member.file_size for member in members))
+        folder.mkdir()
+        for member in shown(members, f"Unpacking {archive.name}"):
+            opened.extract(member, folder)
 
 
-def _unzip(archive: zipfile.ZipFile, folder: Path) -> None:
-    members = archive.infolist()
-    for member in members:
-        path = PureWindowsPath(member.filename)  # splits at both slashes and knows drives
-        is_link = stat.S_ISLNK(member.external_attr >> 16)
-        if path.anchor or ".." in path.parts or "\\" in member.filename or is_link:
-            raise DataError(
-                f"{archive.filename} has the unsafe member {member.filename!r}: a link, or a path that may "
-                "lead out of the folder; nothing was extracted, get the archive from a source you trust."
-            )
-    # Stated sizes bound what is written: zipfile stops there, and the checksum then fails.
-    size = sum(member.file_size for member in members)
-    _require_space(folder.parent, size)
-    folder.mkdir()
-    with _progress() as progress:
-        task = progress.add_task(f"Unpacking {Path(str(archive.filename)).name}", total=size)
-        for member in members:
-            archive.extract(member, folder)
-            progress.advance(task, member.file_size)
+def _untar(archive: Path, folder: Path) -> None:
+    with tarfile.open(archive) as opened:
+        _require_space(folder.parent, sum(member.size for member in opened))
+        opened.extractall(folder, filter="data")  # which refuses members that lead out
 
 
 def _require_space(folder: Path, needed: int) -> None:
@@ -220,7 +196,7 @@ def _require_space(folder: Path, needed: int) -> None:
 
 
 def _progress() -> bars.Progress:
-    """The bar of a transfer in bytes, on standard error; silent where that is not a terminal."""
+    """The bar of a download in bytes, on standard error; silent where that is not a terminal."""
     columns = (bars.BarColumn(), bars.DownloadColumn(), bars.TransferSpeedColumn(), bars.TimeRemainingColumn())
     console = Console(stderr=True)
     text = bars.TextColumn("{task.description}", markup=False)
