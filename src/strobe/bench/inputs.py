@@ -113,13 +113,14 @@ def find_photos(request: Request, scratch: Path, *, most: int | None = None) -> 
     Of more than ``most``, so many are chosen at random, the same each time. ``facts`` are ``paths``, in order. Raises a
     DataError if there are none.
     """
-    from strobe.app.data.folders import files_below
+    from strobe.app.storage.local import LocalFolder
 
     rooted = gives(request.overrides, "data.root")
     shared = Path(os.environ.get("STROBE_DATA", "")) / "photos"
     root = Path(request.cfg.data.root) if rooted else shared
     real = rooted or ("STROBE_DATA" in os.environ and shared.is_dir())
-    photos = sorted(root / name for name in files_below(str(root), JPEG)) if real and root.is_dir() else []
+    names = LocalFolder(root).files(JPEG, below=True) if real and root.is_dir() else []
+    photos = sorted(root / name for name in names)
     paths = photos if real else write_photos(scratch / "photos", GENERATED_PHOTOS)
     if not paths:
         where = f"data.root={root}" if rooted else f"STROBE_DATA={os.environ['STROBE_DATA']}: its folder photos"

@@ -32,6 +32,7 @@ from strobe.app.data.base import stratified_split
 from strobe.app.data.folders import files_of_classes, flat
 from strobe.app.data.image_folder import SUFFIXES
 from strobe.app.run.apart import ROOT
+from strobe.app.storage.local import LocalFolder
 from strobe.records.run import read_summary
 from strobe.records.sweep import Run, Sweep, SweepCell
 from strobe.validation.experiment import arguments as arguments_of
@@ -130,7 +131,10 @@ def of_files(scratch: Path, count: int) -> list[str]:
     began = time.time()
     bare, _ = spent("-c", WALK, str(root))
     walked = time.time() - began
-    (paths, labels), *listing = timed(lambda: flat(root, files_of_classes(root, SUFFIXES), SUFFIXES, "photo"))
+    folder = LocalFolder(root)
+    (paths, labels), *listing = timed(
+        lambda: flat(folder, files_of_classes(folder, SUFFIXES, below=True), SUFFIXES, "photo")
+    )
     _, *split = timed(lambda: stratified_split(labels, (0.8, 0.1, 0.1), seed=0))
     assert len(paths) == count
     overrides = (f"data.root={root}", f"hydra.run.dir={run}", f"+callbacks.first.path={run}/first.json")

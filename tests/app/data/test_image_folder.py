@@ -12,6 +12,7 @@ from torchvision import datasets
 
 from strobe.app.data.base import SPLITS
 from strobe.app.data.folders import files_of_classes
+from strobe.app.storage.local import LocalFolder
 from support.composing import composed_data
 from support.files import NO_FILES, no_file, plant
 from support.photo_files import black_png, photograph, save
@@ -137,7 +138,8 @@ def test_siblings_that_link_to_each_other_are_entered_once(tmp_path: Path, links
         (tmp_path / "a" / f"more{number}").symlink_to("../b")
         (tmp_path / "b" / f"more{number}").symlink_to("../a")
     with get_context("fork").Pool(1) as pool:
-        found = pool.apply_async(files_of_classes, (tmp_path, (".jpg",))).get(30)
+        given = (LocalFolder(tmp_path), (".jpg",))
+        found = pool.apply_async(files_of_classes, given, {"below": True}).get(30)
     own = [[f"a/{number}.jpg" for number in range(3)], [f"b/deep/{number}.jpg" for number in range(4)]]
     expected = {
         "a": own[0] + [f"a/more0/deep/{number}.jpg" for number in range(4)],

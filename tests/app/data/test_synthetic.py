@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from strobe.app.data import synthetic
 from strobe.app.data.synthetic import CLASSES, MARKER, generate, is_generated
+from strobe.app.storage.local import LocalFolder
 from strobe.errors import DataError
 from support.files import names, plant, tree
 
@@ -190,6 +191,7 @@ def test_folder_without_write_permission_is_named(tmp_path: Path) -> None:
 
 
 def test_is_generated_knows_the_set_and_its_class_folders(made: Path) -> None:
-    assert is_generated(made)
-    assert is_generated(made / "Forest")
-    assert not is_generated(made.parent)
+    folder = LocalFolder(made)
+    assert is_generated(folder)
+    assert is_generated(folder / "Forest")
+    assert not is_generated(folder.parent)

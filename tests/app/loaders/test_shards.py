@@ -115,7 +115,7 @@ def test_streamed_shards_are_read_by_workers_and_what_fails_is_one_sentence(
                 assert torch.equal(pixels.int(), wanted.int()), engine
         line.cut, data.images.storage._open = 300, None  # with its connections
         assert f"{out}/{first} cannot be fetched: the connection failed" in refusal(lambda: data[0])
-    whole = shards.Place(out, {"endpoint": storage}).read(first)
+    whole = shards.place_of(out, {"endpoint": storage}).read(first)
     for length in (5, written.start(0) + shards.PREFIX + 100):  # before the first image's pixels, and within them
         data = made("packed", there, tmp_path, shards=out, stream=True)
         upload(storage, {f"streamed/{first}": whole[:length]})
@@ -190,7 +190,7 @@ def test_a_disk_that_is_too_small_for_shards_is_told_and_what_fits_is_kept(
 def copy_shards(barrier: Any, source: Any, out: str, endpoint: str, directory: Path) -> None:
     os.environ.update(CREDENTIALS)  # a process that forks may be older than the test
     barrier.wait(100)
-    shards.open_shards(shards.Place(out, {"endpoint": endpoint}), contents_of(source), directory)
+    shards.open_shards(out, {"endpoint": endpoint}, contents_of(source), directory)
 
 
 def test_of_two_processes_that_start_together_one_copies_the_shards(storage: str, tmp_path: Path) -> None:

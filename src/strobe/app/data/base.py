@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from strobe.app.data.augment import parts_of
+from strobe.app.data.folders import Folder
 from strobe.app.engines.base import BatchLoader, Engine
 from strobe.app.engines.sampler import EndlessBatches, EpochSampler, ShardedBatches
 from strobe.app.loaders.base import Batch, LoadedData, Loader
@@ -20,7 +21,8 @@ from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.packed import PackedData, PackedLoader
 from strobe.app.loaders.sources import FileSource
 from strobe.app.storage.address import is_remote
-from strobe.app.storage.folder import Objects, RemoteFolder, remote_folder
+from strobe.app.storage.folder import remote_folder
+from strobe.app.storage.local import LocalFolder
 from strobe.app.storage.objects import Storage
 from strobe.errors import DataError
 
@@ -90,9 +92,11 @@ class ImageData(LightningDataModule, ABC):
     def augment(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Training images (N, C, H, W), changed at random, in place."""
 
-    def place(self) -> Path | RemoteFolder:
+    def place(self) -> Folder:
         """The root: a folder, or what is in storage, listed anew."""
-        return remote_folder(Storage(self.root, **self.reach)) if is_remote(self.root) else Path(self.root)
+        if is_remote(self.root):
+            return remote_folder(Storage(self.root, **self.reach))
+        return LocalFolder(Path(self.root))
 
     @property
     def in_storage(self) -> bool:
@@ -247,14 +251,7 @@ class ImageData(LightningDataModule, ABC):
         return int(self.trainer.fit_loop.epoch_loop.batch_progress.current.ready)
 
 
-def objects_of(folder: Path | RemoteFolder, paths: Sequence[str]) -> Objects | None:
-    """What is known of the objects where the paths are addresses in storage."""
-    return folder.objects(paths) if isinstance(folder, RemoteFolder) else None
-
-
-def split_classes(
-    folder: Path | RemoteFolder, classes: Sequence[str], labels: Tensor, kind: str, data: Any
-) -> dict[str, Tensor]:
+def split_classes(folder: Folder, classes: Sequence[str], labels: Tensor, kind: str, data: Any) -> dict[str, Tensor]:
     """Indices (N,) of each split: ``data.train_fraction`` of each class is for training; the rest is halved.
 
     A :class:`DataError` names the folder of a class that has too few images; ``kind``: tile or photo.

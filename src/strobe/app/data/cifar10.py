@@ -15,8 +15,8 @@ from strobe.app.config.schema import PUBLISHED
 from strobe.app.data.augment import flip, shift
 from strobe.app.data.base import ImageData, stratified_split
 from strobe.app.data.download import provide
-from strobe.app.data.folders import files_in
 from strobe.app.loaders.sources import ArraySource
+from strobe.app.storage.local import LocalFolder
 from strobe.errors import DataError
 
 FOLDER = datasets.CIFAR10.base_folder
@@ -65,7 +65,7 @@ class CIFAR10(ImageData):
                 f"data.download=true downloads it ({SIZE}, from {URL}), or train on data=sample"
             )
         folder = root / FOLDER
-        files_in(folder, ("",))  # names a pipe, which would be waited for
+        LocalFolder(folder).files(("",), below=False)  # names a pipe, which would be waited for
         if self.verify:
             _verify(folder)
         try:

@@ -9,6 +9,7 @@ from strobe.app.data.folders import Folder
 from strobe.app.data.synthetic import is_generated
 from strobe.app.data.tiles import GENERATED, Tiles, tile_roots
 from strobe.app.storage.address import is_remote
+from strobe.app.storage.local import LocalFolder
 from strobe.errors import DataError
 
 _, URL, SIZE = PUBLISHED["eurosat"]
@@ -27,7 +28,7 @@ class EuroSAT(Tiles):
         """Download and unpack the archive if the tiles are missing and ``data.download`` is set."""
         root = Path(self.root)
         if self.download and not is_remote(self.root):
-            provide(root / FOLDER, URL, CHECKSUM, lambda: bool(tile_roots(root)))
+            provide(root / FOLDER, URL, CHECKSUM, lambda: bool(tile_roots(LocalFolder(root))))
 
     def folder(self) -> Folder:
         """The folder of the class folders."""
@@ -38,12 +39,12 @@ class EuroSAT(Tiles):
             self.title = GENERATED if self.generated else "EuroSAT"
             return found[0]
         if found:
-            names = ", ".join(folder.name for folder in found)
+            names = ", ".join(str(folder).rpartition("/")[2] for folder in found)
             raise DataError(f"data.root={root} holds several sets of tiles ({names}); give the folder of one of them")
         lacks = "holds no <Class>/*.tif, directly or one level below"
-        if not isinstance(root, Path):
+        if is_remote(self.root):
             raise DataError(f"data.root={root} {lacks}; give the address of the folder that holds the class folders")
-        lacks = lacks if root.is_dir() else "is not a folder"
+        lacks = lacks if root.exists() else "is not a folder"
         raise DataError(
             f"data.root={root} {lacks}; data.download=true downloads EuroSAT ({SIZE}, from {URL}), or train on "
             "generated tiles with data=sample"

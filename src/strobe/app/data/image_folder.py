@@ -2,7 +2,6 @@
 
 import logging
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,8 +9,8 @@ from torch import Tensor
 
 from strobe.app.config.schema import USUAL_FRAMING
 from strobe.app.data.augment import flip
-from strobe.app.data.base import SPLITS, ImageData, objects_of, split_classes
-from strobe.app.data.folders import Folder, class_folders, files_of_classes, flat
+from strobe.app.data.base import SPLITS, ImageData, split_classes
+from strobe.app.data.folders import Folder, files_of_classes, flat
 from strobe.app.loaders.crop_policy import CropPolicy
 from strobe.app.loaders.sources import PathTable, PhotoSource
 from strobe.errors import DataError
@@ -52,10 +51,10 @@ class ImageFolder(ImageData):
     def sources(self) -> dict[str, PhotoSource]:
         """Find the photos and split them."""
         root = self.place()
-        if isinstance(root, Path) and not root.is_dir():
+        if not root.exists():
             raise DataError(f"data.root={self.root} is not a folder; give the folder that holds the class folders")
-        self.title = f"your images in {(root.resolve() if isinstance(root, Path) else root).name}/"
-        folders = set(class_folders(root))
+        self.title = f"your images in {root.name}/"
+        folders = set(root.folders())
         if {"train", "val"} <= folders:
             paths, targets, indices = self._given(root, "test" in folders)
         elif "train" in folders <= PARTS:
@@ -66,7 +65,7 @@ class ImageFolder(ImageData):
         else:
             paths, targets = self._find(root, first=True)
             indices = split_classes(root, self.classes, targets, "photo", self)
-        objects = objects_of(root, paths)
+        objects = root.objects(paths)
         whole = PhotoSource(paths, targets, indices["train"], CropPolicy("resize", USUAL), objects=objects)
         size, framing = self._fitting(whole)
         self.size, self.framing = size, framing
@@ -95,7 +94,7 @@ class ImageFolder(ImageData):
 
     def _given(self, root: Folder, tests: bool) -> tuple[PathTable, Tensor, SplitIndices]:
         """All photos, their labels, and the split that the folders define."""
-        splits = SPLITS if tests and class_folders(root / "test") else SPLITS[:2]
+        splits = SPLITS if tests and (root / "test").folders() else SPLITS[:2]
         found = [self._find(root / split, first=split == "train") for split in splits]
         targets = torch.cat([labels for _, labels in found])
         parts = torch.split(torch.arange(len(targets)), [len(labels) for _, labels in found])
@@ -107,13 +106,13 @@ class ImageFolder(ImageData):
 
     def _find(self, folder: Folder, *, first: bool) -> tuple[PathTable, Tensor]:
         """Photos and their labels; the ``first`` folder defines the classes."""
-        found = files_of_classes(folder, SUFFIXES)
-        paths, targets = flat(folder, found, SUFFIXES, "photo")
+        classes = files_of_classes(folder, SUFFIXES, below=True)
+        paths, targets = flat(folder, classes, SUFFIXES, "photo")
         if first:
-            self.classes = tuple(found)
-        elif differing := sorted(found.keys() ^ set(self.classes)):
+            self.classes = tuple(classes)
+        elif differing := sorted(classes.keys() ^ set(self.classes)):
             name, train = differing[0], folder.parent / "train"
-            has, lacks = (folder, train) if name in found else (train, folder)
+            has, lacks = (folder, train) if name in classes else (train, folder)
             raise DataError(
                 f"{has} holds the class {name}, but {lacks} does not ({len(differing)} "
                 f"class{'es differ' if len(differing) > 1 else ' differs'}); give both the same class folders"

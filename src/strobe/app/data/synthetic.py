@@ -241,6 +241,4 @@ def generate(root: Path, *, tiles_per_class: int = 60, seed: int = 42) -> Path:
 
 def is_generated(root: Folder) -> bool:
     """Whether ``root``, or the folder above it, is marked as generated."""
-    if not isinstance(root, Path):
-        return any(folder.files((MARKER.lower(),), below=False) for folder in (root, root.parent))
-    return any((folder / MARKER).is_file() for folder in (root, root.parent))
+    return root.holds(MARKER) or root.parent.holds(MARKER)

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from strobe.app.data.augment import dihedral
-from strobe.app.data.base import ImageData, objects_of, split_classes
-from strobe.app.data.folders import Folder, class_folders, files_in, flat
+from strobe.app.data.base import ImageData, split_classes
+from strobe.app.data.folders import Folder, files_of_classes, flat
 from strobe.app.loaders.base import unreadable
-from strobe.app.loaders.sources import MOST_PIXELS, TOO_LARGE, PathTable, TileSource
+from strobe.app.loaders.sources import MOST_PIXELS, TOO_LARGE, TileSource
+from strobe.app.storage.local import LocalFolder
 from strobe.app.storage.objects import part
 from strobe.errors import ConfigError, DataError
 
@@ -43,17 +44,17 @@ class Tiles(ImageData):
         self.bands: Any = bands if isinstance(bands, str) else tuple(bands)
 
     @abstractmethod
-    def folder(self) -> Folder:
+    def folder(self) -> Path | Folder:
         """The folder with the class folders; raises a :class:`DataError` if it is missing."""
 
     def sources(self) -> dict[str, TileSource]:
         """Find the tiles and split them."""
-        folder = self.folder()
-        below = {name: folder / name for name in class_folders(folder)}
-        found = {name: PathTable(files_in(here, SUFFIXES), str(here)) for name, here in below.items()}
-        paths, targets = flat(folder, found, SUFFIXES, "tile")
-        self.classes = tuple(found)
-        objects = objects_of(folder, paths)
+        found = self.folder()
+        folder = LocalFolder(found) if isinstance(found, Path) else found
+        classes = files_of_classes(folder, SUFFIXES, below=False)
+        paths, targets = flat(folder, classes, SUFFIXES, "tile")
+        self.classes = tuple(classes)
+        objects = folder.objects(paths)
         first = None if objects is None else objects.fetch(paths[:1], np.zeros(1, dtype=np.int64))
         shape = _shape(paths[0], part(first, 0))
         self.channel_bands = self._channel_bands(shape[0], paths[0])
@@ -94,11 +95,11 @@ def tile_roots(root: Folder) -> list[Folder]:
     """``root``, or those folders one level below it, that hold ``<Class>/*.tif``."""
 
     def holds_tiles(folder: Folder) -> bool:
-        return any(files_in(folder / name, SUFFIXES) for name in class_folders(folder))
+        return any((folder / name).files(SUFFIXES, below=False) for name in folder.folders())
 
-    if isinstance(root, Path) and not root.is_dir():
+    if not root.exists():
         return []
-    return [root] if holds_tiles(root) else [f for name in class_folders(root) if holds_tiles(f := root / name)]
+    return [root] if holds_tiles(root) else [f for name in root.folders() if holds_tiles(f := root / name)]
 
 
 def _shape(path: str, content: bytes | None) -> tuple[int, int, int]:

@@ -11,7 +11,7 @@ from torch import Tensor
 from strobe.app.loaders.base import BatchData, Loader, Selection
 from strobe.app.loaders.packing import Contents, Images, Layout, MappedImages, Planes, packed
 from strobe.app.loaders.pil import PilLoader
-from strobe.app.loaders.shards import Place, StreamedShards, open_shards
+from strobe.app.loaders.shards import StreamedShards, open_shards
 from strobe.app.loaders.sources import PathTable, PhotoSource, TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.callbacks.spans import span
@@ -55,7 +55,7 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
     def _images(self, contents: Contents) -> Images:
         if self.shards is not None:
             reach = contents.objects.storage.reach if contents.objects else self.reach
-            return open_shards(Place(self.shards, reach), contents, Path(self.directory), stream=self.stream)
+            return open_shards(self.shards, reach, contents, Path(self.directory), stream=self.stream)
         path, manifest = packed(Path(self.directory), contents, verify=self.verify)
         return MappedImages(path, manifest.layout, manifest.sources.count)
 

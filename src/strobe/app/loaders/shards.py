@@ -23,11 +23,11 @@ from torch import Tensor
 from strobe.app.loaders.packing import Contents, Images, Layout, common_folder, digest, mapped, require_room
 from strobe.app.loaders.threads import threads
 from strobe.app.storage.address import is_remote
+from strobe.app.storage.local import LocalFolder
 from strobe.app.storage.objects import Storage
 from strobe.errors import DataError, disk_errors
 from strobe.present.terminal import shown
 from strobe.process.locks import locked
-from strobe.records.files import whole
 
 log = logging.getLogger(__name__)
 
@@ -65,34 +65,15 @@ class Shards:
         """The size of a shard's file."""
         return self.start(shard) + self.images(shard) * self.item
 
-
-class Place:
-    """Where shards lie: a folder, or an address in storage."""
-
-    def __init__(self, where: str, reach: Mapping[str, Any]) -> None:
-        self.where = where
-        self.storage = Storage(where, **reach) if is_remote(where) else None
-
+    @property
     def sizes(self) -> dict[str, int]:
-        """The files that are whole, and their bytes."""
-        if self.storage is not None:
-            found = self.storage.listed()
-            return dict(zip(found.keys, found.sizes.tolist(), strict=True))
-        return {path.name: path.stat().st_size for path in Path(self.where).glob("*") if path.suffix != ".partial"}
+        """The bytes of each file."""
+        return {name: self.bytes(number) for number, name in enumerate(self.files)}
 
-    def write(self, name: str, content: bytes) -> None:
-        """Write a file whole, or not at all."""
-        if self.storage is not None:
-            self.storage.put(name, content)
-            return
-        path = Path(self.where) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as partial:
-            partial.write_bytes(content)
 
-    def read(self, name: str) -> bytes:
-        """A file's content; raises a FileNotFoundError."""
-        return Path(self.where, name).read_bytes() if self.storage is None else self.storage.whole(name)
+def place_of(where: str, reach: Mapping[str, Any]) -> LocalFolder | Storage:
+    """Where shards lie: a folder, or what is at an address in storage, reached as ``reach`` says."""
+    return Storage(where, **reach) if is_remote(where) else LocalFolder(Path(where))
 
 
 def names_of(paths: Sequence[str]) -> str:
@@ -113,11 +94,11 @@ def write_shards(out: str, contents: Contents, labels: Tensor, *, endpoint: str 
     shards = Shards(
         layout, count, each, names_of(contents.paths), [f"chunk-{state}-{number:05d}.bin" for number in range(total)]
     )
-    place = Place(out, {"endpoint": endpoint})
+    place = place_of(out, {"endpoint": endpoint})
     remedy = "make room, or give another place; the same command goes on with the shards that are missing"
     with disk_errors(lambda why: f"--shards {out} cannot be written ({why}); {remedy}"):
-        there = place.sizes()
-        left = [number for number in range(total) if there.get(shards.files[number]) != shards.bytes(number)]
+        lacking = _lacking(place, shards.sizes)
+        left = [number for number, name in enumerate(shards.files) if name in lacking]
         log.info("%d of %d shards are to be written to %s", len(left), total, out)
         with ThreadPoolExecutor(threads()) as pool:
             for number in shown(left, "Shards"):
@@ -156,39 +137,40 @@ def _index(shards: Shards) -> dict[str, Any]:
     return {"chunks": chunks, "config": config | {"compression": None}}
 
 
-def open_shards(place: Place, contents: Contents, directory: Path, *, stream: bool = False) -> Images:
+def open_shards(
+    where: str, reach: Mapping[str, Any], contents: Contents, directory: Path, *, stream: bool = False
+) -> Images:
     """The shards of these files; those in storage are copied to a folder of ``directory`` first, unless ``stream``.
 
     Raises a :class:`DataError` if there are none, they are of other files or another form, or there is no room.
     """
-    where, again = place.where, "write them with: python -m strobe.pack --shards"
+    place, again = place_of(where, reach), "write them with: python -m strobe.pack --shards"
     try:
-        told = json.loads(place.read(DESCRIPTION))
-        shards = Shards(**told | {"layout": Layout.of_json(told["layout"])})
+        description = json.loads(place.read(DESCRIPTION))
+        shards = Shards(**description | {"layout": Layout.of_json(description["layout"])})
     except (OSError, ValueError, KeyError, TypeError):
         raise DataError(f"loader.shards={where} holds no {DESCRIPTION}, so no shards; {again} {where}") from None
     same = (shards.count, shards.names) == (len(contents.paths), names_of(contents.paths))
     if not contents.layout.agrees(shards.layout) or not same:
         raise DataError(f"loader.shards={where} holds other images than data.root, or in another form; {again} OTHER")
-    if place.storage is None:
-        return MappedShards(Path(where), shards)
+    if isinstance(place, LocalFolder):
+        return MappedShards(place.path, shards)
     if not stream:
-        return MappedShards(_copied(place, shards, directory), shards)
-    _require(place, {name: shards.bytes(number) for number, name in enumerate(shards.files)})
-    return StreamedShards(place.storage, shards)
+        return MappedShards(_copied(where, place, shards, directory), shards)
+    _require(where, place, shards.sizes)
+    return StreamedShards(place, shards)
 
 
-def _require(place: Place, sizes: Mapping[str, int]) -> None:
+def _require(where: str, storage: Storage, sizes: Mapping[str, int]) -> None:
     """Raise a :class:`DataError` that names the first shard which is not there with its size."""
-    for name in _lacking(place, sizes):
-        raise DataError(f"{place.where}/{name} is missing or truncated; the same pack command writes it again")
+    for name in _lacking(storage, sizes):
+        raise DataError(f"{where}/{name} is missing or truncated; the same pack command writes it again")
 
 
-def _copied(place: Place, shards: Shards, directory: Path) -> Path:
+def _copied(where: str, storage: Storage, shards: Shards, directory: Path) -> Path:
     """The shards' folder on the disk, with all of them; of several processes that start at once, one copies them."""
-    folder = directory / f"shards-{digest(place.where.encode(), 4)}"
-    sizes = {name: shards.bytes(number) for number, name in enumerate(shards.files)}
-    here = Place(str(folder), {})
+    folder, sizes = directory / f"shards-{digest(where.encode(), 4)}", shards.sizes
+    here = LocalFolder(folder)
     remedy = "make room, or set another loader.directory"
     with disk_errors(lambda why: f"loader.directory={directory} cannot hold the shards ({why}); {remedy}"):
         if not _lacking(here, sizes):
@@ -198,14 +180,14 @@ def _copied(place: Place, shards: Shards, directory: Path) -> Path:
             if left := _lacking(here, sizes):  # still, after waiting
                 instead = "set another loader.directory, or copy nothing: loader.stream=true"
                 require_room(directory, sum(left.values()), "The shards need", instead)
-                _require(place, left)
+                _require(where, storage, left)
                 log.info("Copying %d of %d shards to %s", len(left), len(sizes), folder)
                 with ThreadPoolExecutor(COPIERS) as pool:
-                    list(pool.map(lambda name: here.write(name, place.read(name)), left))
+                    list(pool.map(lambda name: here.write(name, storage.read(name)), left))
     return folder
 
 
-def _lacking(place: Place, sizes: Mapping[str, int]) -> dict[str, int]:
+def _lacking(place: LocalFolder | Storage, sizes: Mapping[str, int]) -> dict[str, int]:
     """The files that are not there with their sizes."""
     there = place.sizes()
     return {name: size for name, size in sizes.items() if there.get(name) != size}

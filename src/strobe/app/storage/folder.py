@@ -1,4 +1,4 @@
-"""Folders in storage, for those who look for class folders: what lies below a root, asked for once."""
+"""Folders in storage: what lies below a root, listed once. Folders of this machine are in ``local``."""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -25,15 +25,23 @@ class RemoteFolder:
         return RemoteFolder(self.storage, self.listed, f"{self.path}{name}/")
 
     @property
-    def name(self) -> str:
-        """The last part of its address."""
-        return str(self).rpartition("/")[2]
-
-    @property
     def parent(self) -> "RemoteFolder":
         """The folder above, up to the root."""
         above = self.path.rstrip("/").rpartition("/")[0]
         return RemoteFolder(self.storage, self.listed, f"{above}/" if above else "")
+
+    @property
+    def name(self) -> str:
+        """The last part of its address."""
+        return str(self).rpartition("/")[2]
+
+    def exists(self) -> bool:
+        """True: what holds no object is empty, but not missing."""
+        return True
+
+    def holds(self, name: str) -> bool:
+        """Whether there is an object of this name directly in it."""
+        return f"{self.path}{name}" in self.keys()
 
     def keys(self) -> Sequence[str]:
         """The keys of all objects below this folder, sorted."""
@@ -48,8 +56,8 @@ class RemoteFolder:
     def files(self, suffixes: tuple[str, ...], *, below: bool) -> list[str]:
         """Objects with one of these endings, as they lie below it: directly in it, or anywhere ``below``; sorted."""
         start = len(self.path)
-        found = (key[start:] for key in self.keys() if key.lower().endswith(suffixes))
-        return [name for name in found if "/." not in f"/{name}" and (below or "/" not in name)]
+        names = (key[start:] for key in self.keys() if key.lower().endswith(suffixes))
+        return [name for name in names if "/." not in f"/{name}" and (below or "/" not in name)]
 
     def objects(self, addresses: Sequence[str]) -> "Objects":
         """These objects of the root, in this order."""

@@ -131,14 +131,19 @@ class Storage:
         _, pool = self._client()
         list(pool.map(lambda part: self._part(*part), parts))
 
-    def put(self, key: str, content: bytes) -> None:
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each object below the root, listed anew."""
+        listed = self.listed()
+        return dict(zip(listed.keys, listed.sizes.tolist(), strict=True))
+
+    def write(self, key: str, content: bytes) -> None:
         """Write an object below the root."""
         store, _ = self._client()
         with self._explained(self.address(key)):
             store.put(key, content)
 
-    def whole(self, key: str) -> bytes:
-        """An object that was not listed; raises a FileNotFoundError if there is none."""
+    def read(self, key: str) -> bytes:
+        """An object's content, listed or not; raises a FileNotFoundError if there is none."""
         store, _ = self._client()
         with self._explained(self.address(key)), suppress(FileNotFoundError):
             return bytes(store.get(key).bytes())
