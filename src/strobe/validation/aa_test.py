@@ -27,6 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from strobe.app.config.compose import BARE, UNSAVED, UNVALIDATED
 from strobe.app.run.apart import train
 from strobe.app.tuning.trainee import Trainee
 from strobe.duel.foreign import Foreign
@@ -45,10 +46,7 @@ from strobe.validation.experiment import arguments as arguments_of
 from strobe.validation.experiment import folder_of, is_override
 
 RUNS = 24
-SHORT = (
-    "trainer.max_time={seconds:4} trainer.max_epochs=-1 trainer.limit_val_batches=0 trainer.num_sanity_val_steps=0 "
-    "trainer.enable_checkpointing=false trainer.enable_progress_bar=false profiler=none test=false ceilings=false"
-)
+TRAINING = ("trainer.max_time={seconds:4}", "trainer.max_epochs=-1", *UNVALIDATED, *UNSAVED, *BARE)
 SIDES = (2, 3, 5)  # runs on each side
 FEWEST = 2 * min(SIDES)  # runs in all
 DEALINGS = 4  # of one window, at most
@@ -136,7 +134,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def measure(options: argparse.Namespace, folder: Path, console: Console) -> None:
     """Train one run after the other; a DataError if the first one fails or has no rate, as the others would."""
     for number in range(options.runs):
-        ended = train(joined(SHORT.split(), options.overrides), folder / f"{number:03}")
+        ended = train(joined(TRAINING, options.overrides), folder / f"{number:03}")
         rate = None if ended.error else rate_of(load_record(ended.folder))
         why = ended.error or "no step was measured; train longer, such as trainer.max_time={seconds:15}"
         if number == 0 and rate is None:

@@ -28,6 +28,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from PIL import Image
 
+from strobe.app.config.compose import BARE, UNVALIDATED
 from strobe.app.data.base import stratified_split
 from strobe.app.data.folders import files_of_classes, flat
 from strobe.app.data.image_folder import SUFFIXES
@@ -58,12 +59,8 @@ TRAINING = (
     "engine.num_workers=2",
     "trainer.accelerator=cpu",
     "trainer.max_steps=12",
-    "trainer.limit_val_batches=0",
-    "trainer.num_sanity_val_steps=0",
-    "trainer.enable_progress_bar=false",
-    "test=false",
-    "profiler=none",
-    "ceilings=false",
+    *UNVALIDATED,
+    *BARE,
     "checkpoint.save=resume",
     "model._target_=strobe.validation.injected_faults.SmallClassifier",
     "+callbacks.first._target_=strobe.validation.scale.FirstBatch",

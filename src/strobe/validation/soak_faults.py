@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 
+from strobe.app.config.compose import BARE
 from strobe.app.storage.serving import BUCKET, CREDENTIALS, serving, upload
 from strobe.callbacks.columns import RANKS_FOLDER
 from strobe.errors import DataError
@@ -31,10 +32,9 @@ from strobe.validation.soak_bench import PATIENCE, Bench, Command, Tried, judge,
 
 RANKS = ("trainer=ddp", "trainer.devices=2", "ceilings=false")
 LONG = 60  # seconds of a long training, at least
-ENDLESS = (
-    *("trainer.max_epochs=-1", "trainer.limit_train_batches=null"),
-    *("trainer.limit_val_batches=0", "checkpoint.every_n_steps=null", "checkpoint.save=none", "ceilings=false"),
-    *("test=false", "profiler=none"),
+ENDLESS_TRAINING = (
+    *("trainer.max_epochs=-1", "trainer.limit_train_batches=null", "trainer.limit_val_batches=0"),
+    *("checkpoint.every_n_steps=null", "checkpoint.save=none", *BARE),
 )
 MANY = 100_000  # steps, in which what a training holds may grow by ``GROWTH`` of it
 GROWTH, BLOCKS = 0.01, 6
@@ -240,7 +240,7 @@ def _last_long(bench: Bench, folder: Path, overrides: Sequence[str], **options: 
     tried, held = Tried(), defaultdict[str, list[int]](list)
     seconds = max(LONG, bench.seconds / 20)
     lasts = f"trainer.max_time={{seconds:{seconds:.0f}}}"
-    command = bench.train(folder, *ENDLESS, lasts, *overrides, before=_own_shared_memory("50%"), **options)
+    command = bench.train(folder, *ENDLESS_TRAINING, lasts, *overrides, before=_own_shared_memory("50%"), **options)
     while command.process.poll() is None:
         for name, count in holding(command.process.pid).items():
             held[name].append(count)

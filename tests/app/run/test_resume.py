@@ -12,7 +12,17 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from strobe.app.build.checkpoint import LONG, SHORT, Held, find_checkpoint, tidy, unkept, wanted, write_held
+from strobe.app.build.checkpoint import (
+    KEEP_BEST,
+    KEEP_LAST,
+    WRITE_EVERY,
+    Held,
+    find_checkpoint,
+    tidy,
+    unkept,
+    wanted,
+    write_held,
+)
 from strobe.app.config.checks import without_hydra
 from strobe.app.config.compose import composed, in_sweep
 from strobe.errors import ConfigError
@@ -83,7 +93,7 @@ def test_ctrl_c_and_resume(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "kept"), [(SHORT - 1, set()), (SHORT, {"best.ckpt"}), (LONG, {"best.ckpt", "last.ckpt"})]
+    ("seconds", "kept"), [(KEEP_BEST - 1, set()), (KEEP_BEST, {"best.ckpt"}), (KEEP_LAST, {"best.ckpt", "last.ckpt"})]
 )
 def test_what_a_completed_run_keeps(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, seconds: float, kept: set[str]
@@ -161,7 +171,7 @@ def test_checkpoints_are_written_once_a_minute_as_they_were_saved(tmp_path: Path
     held.write()
     assert torch.equal(torch.load(own)["weights"], torch.zeros(3))
     assert not own.with_name("best.ckpt").exists()
-    held._written -= SHORT
+    held._written -= WRITE_EVERY
     held.save_checkpoint({"weights": weights}, str(own))
     assert torch.equal(held.load_checkpoint(own)["weights"], torch.ones(3))
     assert not held.held
@@ -171,7 +181,7 @@ def test_what_a_run_does_not_keep_is_not_written_at_its_end(tmp_path: Path) -> N
     trainer: Any = SimpleNamespace(strategy=SimpleNamespace(checkpoint_io=Held(tmp_path)))
     for name in ("best.ckpt", "last.ckpt"):
         trainer.strategy.checkpoint_io.save_checkpoint({}, str(tmp_path / name))
-    write_held(trainer, but=unkept(SHORT))
+    write_held(trainer, but=unkept(KEEP_BEST))
     assert [path.name for path in tmp_path.iterdir()] == ["best.ckpt"]
 
 

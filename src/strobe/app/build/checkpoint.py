@@ -21,8 +21,9 @@ from strobe.errors import ConfigError, DataError
 from strobe.present.format import counted
 from strobe.records.files import whole
 
-SHORT, LONG = 60.0, 600.0  # seconds of training, from which on weights, and what going on needs, are kept
 BEST, LAST = "best.ckpt", "last.ckpt"
+KEEP_BEST, KEEP_LAST = 60.0, 600.0  # seconds of training, from which on a run keeps each of the two
+WRITE_EVERY = 60.0  # seconds between two writes of what is held in memory
 MEGABYTES = {"none": 4, "weights": 90, "auto": 320, "resume": 420}  # of resnet18 with Adam; with one being written
 RESNET18 = 11.2e6  # parameters
 
@@ -102,7 +103,7 @@ class Held(Whole):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
         self.held[str(path)] = apply_to_collection(checkpoint, Tensor, lambda tensor: tensor.to("cpu", copy=True))
-        if time.monotonic() - self._written >= SHORT:
+        if time.monotonic() - self._written >= WRITE_EVERY:
             self.write()
 
     def load_checkpoint(self, path: Any, *given: Any, **options: Any) -> dict[str, Any]:
@@ -186,7 +187,7 @@ def checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
 
 def unkept(seconds: float) -> list[str]:
     """The files that a completed run of this many seconds need not keep with ``checkpoint.save=auto``."""
-    return [LAST] * (seconds < LONG) + [BEST] * (seconds < SHORT)
+    return [LAST] * (seconds < KEEP_LAST) + [BEST] * (seconds < KEEP_BEST)
 
 
 def tidy(folder: Path, seconds: float, began: float) -> None:
@@ -197,7 +198,7 @@ def tidy(folder: Path, seconds: float, began: float) -> None:
     for path in (folder / name for name in unkept(seconds)):
         if path.is_file() and path.stat().st_mtime >= began:
             path.unlink()
-    if seconds < SHORT:
+    if seconds < KEEP_BEST:
         with contextlib.suppress(OSError):  # an earlier run's may lie there
             folder.rmdir()
         text = "Training took %.0f s, so no checkpoint is kept; checkpoint.save=weights keeps the best"

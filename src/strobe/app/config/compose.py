@@ -17,17 +17,14 @@ from strobe.app.config.register import composing
 from strobe.errors import ConfigError
 from strobe.overrides import as_typed, split
 
-SHORT = (  # a training that a few other overrides end
-    "trainer.max_epochs=-1",
-    "trainer.limit_val_batches=0",
-    "trainer.num_sanity_val_steps=0",
-    "trainer.enable_checkpointing=false",
-    "profiler=none",
-)
-ENDLESS = (  # a training that never ends, with nothing between its steps
+UNVALIDATED = ("trainer.limit_val_batches=0", "trainer.num_sanity_val_steps=0")
+UNSAVED = ("trainer.enable_checkpointing=false",)
+BARE = ("trainer.enable_progress_bar=false", "profiler=none", "test=false", "ceilings=false")  # only training
+MEASURED_TRAINING = ("trainer.max_epochs=-1", *UNVALIDATED, *UNSAVED, "profiler=none")  # other overrides end it
+ENDLESS_TRAINING = (  # nothing is between its steps
     "trainer.max_epochs=-1",
     "trainer.limit_val_batches=0",  # without validation there is no sanity check either
-    "trainer.enable_checkpointing=false",
+    *UNSAVED,
     "trainer.max_steps=-1",
     "trainer.max_time=null",
     "trainer.min_epochs=null",
@@ -44,12 +41,12 @@ ENDING = (".EarlyStopping", ".Timer")  # Lightning's callbacks that end a traini
 
 def configure(overrides: Sequence[str]) -> DictConfig:
     """The application's configuration for a training whose results are not kept, unless overrides say otherwise."""
-    return composed([*SHORT, *overrides])
+    return composed([*MEASURED_TRAINING, *overrides])
 
 
 def endless(overrides: Sequence[str]) -> DictConfig:
     """The application's configuration with these overrides, for a training that never ends."""
-    return composed([*overrides, *ENDLESS])
+    return composed([*overrides, *ENDLESS_TRAINING])
 
 
 def composed(overrides: Sequence[str]) -> DictConfig:
@@ -109,13 +106,14 @@ def endings(callbacks: Mapping[Any, Any]) -> list[str]:
 
 
 def require_endless(cfg: DictConfig) -> None:
-    """Raise a :class:`ConfigError` for another value than in ``ENDLESS``, which would end or interrupt a training."""
-    wanted = {key: yaml.safe_load(value) for key, value in map(split, ENDLESS)}
-    found = {key: OmegaConf.select(cfg, key) for key in wanted}
-    several = {key: OmegaConf.select(cfg, key) for key in ("trainer.devices", "trainer.num_nodes")}
-    unfit = [(key, value) for key, value in found.items() if value != wanted[key]]
-    unfit += [(key, value) for key, value in several.items() if not _is_single(value)]
-    for key, value in unfit:
+    """Raise a :class:`ConfigError` for a value that would end or interrupt a training."""
+    wanted = {key: yaml.safe_load(value) for key, value in map(split, ENDLESS_TRAINING)}
+    unfit = {key: value for key in wanted if (value := OmegaConf.select(cfg, key)) != wanted[key]}
+    for key in ("trainer.devices", "trainer.num_nodes"):
+        value = OmegaConf.select(cfg, key)
+        if (len(value) if isinstance(value, ListConfig) else value) not in (1, "1"):  # a count, or a list of indices
+            unfit[key] = value
+    for key, value in unfit.items():
         raise ConfigError(
             f"{key}={value} does not fit a training that is timed for some seconds, on one device, without validation, "
             "schedule, profiler or checkpoints; leave it out, and give turn_seconds=S for a longer one"
@@ -130,8 +128,3 @@ def require_one_device(devices: object) -> None:
             f"trainer.devices={devices} cannot be tuned: a training takes turns in one process; tune with "
             "trainer.devices=1, and then train with what was found"
         )
-
-
-def _is_single(value: Any) -> bool:
-    """Whether it asks for one device: a count of 1, or a list of one index."""
-    return len(value) == 1 if isinstance(value, ListConfig) else value in (1, "1")

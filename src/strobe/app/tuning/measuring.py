@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from strobe.app.build import PRELOAD
-from strobe.app.config.compose import ENDLESS
+from strobe.app.config.compose import ENDLESS_TRAINING
 from strobe.app.config.register import run_name
 from strobe.app.config.schema import TuneConfig
 from strobe.app.run.apart import Ended, train
@@ -52,7 +52,7 @@ class Measuring(Comparing):
         for length in (seconds, LONGER * seconds):
             given = [
                 *applied(overrides, self._without),
-                *ENDLESS,
+                *ENDLESS_TRAINING,
                 f"trainer.max_time={{seconds:{max(1.0, length):.0f}}}",
                 "trainer.enable_progress_bar=false",
                 "test=false",
