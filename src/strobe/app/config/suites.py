@@ -6,6 +6,10 @@ from omegaconf import MISSING
 
 from strobe.app.config.schema import Config, knob
 
+LOADING_TABLES = ("load", "floors", "crop_policies")
+ENGINE_TABLES = ("engines", "buffers", "training")
+CROP_DECODERS = ("pil", "torchvision", "spdl", "native")  # the baseline first
+
 
 @dataclass
 class SuiteConfig:
@@ -16,7 +20,7 @@ class SuiteConfig:
 class LoadingSuiteConfig(SuiteConfig):
     """Loaders, batch sizes, threads."""
 
-    tables: list[str] | None = knob(None, choices=["load", "floors", "crop_policies"])  # null: all that fit the data
+    tables: list[str] | None = knob(None, choices=LOADING_TABLES)  # null: all that fit the data
     loaders: list[str] | None = None  # such as [skimage,"skimage loader.scale=torch"]; null: all that fit the data
     batch_sizes: list[int] | None = knob(None, min=1)  # images per batch; null: 1, 32, 64 and 1024
     # threads of torch, and of loader=native and packed; null: 1 and 4
@@ -30,7 +34,7 @@ class LoadingSuiteConfig(SuiteConfig):
 class CropSuiteConfig(SuiteConfig):
     """Decoders of crops; workers of a training step."""
 
-    decoders: list[str] | None = knob(None, choices=["pil", "torchvision", "spdl", "native"])  # null: all
+    decoders: list[str] | None = knob(None, choices=CROP_DECODERS)  # null: all
     workers: list[int] | None = knob(None, min=1)  # worker processes; null: 1
     batch_size: int = knob(16, min=1)  # crops per training step
 
@@ -50,7 +54,7 @@ class TrainingSuiteConfig(SuiteConfig):
 class EnginesSuiteConfig(SuiteConfig):
     """Engines, numbers of workers, memory."""
 
-    tables: list[str] | None = knob(None, choices=["engines", "buffers", "training"])  # null: all
+    tables: list[str] | None = knob(None, choices=ENGINE_TABLES)  # null: all
     loaders: list[str] | None = None  # loaders for the engines, such as [native]; null: those that fit the data
     workers: list[int] | None = knob(None, min=0)  # numbers of workers; null: 0, 1, 2 and 4
     batch_sizes: list[int] | None = knob(None, min=1)  # batch sizes of the memory table; null: 1, 32, 64 and 1024

@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from strobe.app.config.suites import CROP_DECODERS
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Section, Suite, Table, deferred, row
 from strobe.bench.harness.results import faster
 from strobe.bench.inputs import find_photos
@@ -15,7 +16,6 @@ from strobe.present import parts as page
 from strobe.present.charts.rows import Segment, Stack, stacks
 from strobe.present.format import milliseconds
 
-NAMES = ("pil", "torchvision", "spdl", "native")  # what all are held against comes first
 TOGETHER = 32  # photos of one call of the native operator
 MOST_PHOTOS = 256  # of a larger set as many are chosen at random, and kept in memory
 PIXELS = "photo_pixels"  # of a photo, in the median
@@ -35,7 +35,7 @@ _NOTE = (
 def declare(cfg: DictConfig) -> Suite:
     """Decoders alone, and in a published pipeline with each number of workers."""
     chosen = cfg.suite
-    decoders = list(dict.fromkeys(chosen.decoders or NAMES))
+    decoders = list(dict.fromkeys(chosen.decoders or CROP_DECODERS))
     workers, batch = list(dict.fromkeys(chosen.workers or [1])), chosen.batch_size
     ways = {name: deferred("crop.cells:decode", decoder=name, batch=None) for name in decoders}
     cells = row("decode", "one at a time", ways)
@@ -122,7 +122,7 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     """What decoding only the crop gains, alone and in a step, against each of the others."""
     cells = {(cell["table"], cell["row"], cell["column"]): cell for cell in record["cells"]}
     found = []
-    for (kind, count, other), cell in sorted(cells.items(), key=lambda item: NAMES.index(item[0][2])):
+    for (kind, count, other), cell in sorted(cells.items(), key=lambda item: CROP_DECODERS.index(item[0][2])):
         native = cells.get((kind, count, "native"), cell)
         if native is cell or not (times := faster(native, cell)):
             continue

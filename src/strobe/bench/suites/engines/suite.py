@@ -7,6 +7,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
+from strobe.app.config.suites import ENGINE_TABLES
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
 from strobe.bench.harness.results import faster, measured, speed
 from strobe.bench.inputs import find_loaded, require_batch
@@ -40,7 +41,7 @@ QUICK, FULL = 0.5, 3.0  # seconds of a training in a trial
 
 def declare(cfg: DictConfig) -> Suite:
     """A table for each loader, one for memory, one for training."""
-    form, tables = cfg.data.form, list(cfg.suite.tables or ("engines", "buffers", "training"))
+    form, tables = cfg.data.form, list(cfg.suite.tables or ENGINE_TABLES)
     loaders = list(cfg.suite.loaders or (LOADERS[form][-1:] if cfg.quick else LOADERS[form]))
     workers = list(cfg.suite.workers or ((0, 1) if cfg.quick else (0, 1, 2, 4)))
     sizes = list(cfg.suite.batch_sizes or ((1, 64) if cfg.quick else (1, 32, 64, 1024)))

@@ -7,6 +7,7 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.app.config.checks import loaders_for
+from strobe.app.config.suites import LOADING_TABLES
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
 from strobe.bench.harness.results import faster, measured
 from strobe.bench.inputs import MOST_FILES, find_loaded
@@ -31,13 +32,12 @@ COPY = "copying the pixels"
 FLOORS = {"files": (FLOOR, "opening, reading and closing the files"), "pack": (COPY, "copying the pixels of a pack")}
 CROP_POLICIES = {"random_crop": 256, "random_resized_crop": 224, "resize": 224}  # and the side of a crop, pixels
 PHOTOS = 32  # of a batch
-TABLES = ("load", "floors", "crop_policies")
 
 
 def declare(cfg: DictConfig) -> Suite:
     """Loaders x batch sizes x threads, and each loader once more with cold files; beside floors; by crop policy."""
     chosen, form = cfg.suite, cfg.data.form
-    tables = chosen.tables or TABLES
+    tables = chosen.tables or LOADING_TABLES
     loaders = list(LOADERS[form] if chosen.loaders is None else chosen.loaders)
     sizes = list(chosen.batch_sizes or ([1, 32] if cfg.quick else [1, 32, 64, 1024]))
     threads = list(chosen.threads or ([1] if cfg.quick else [1, 4]))
@@ -117,7 +117,7 @@ def _label(loader: str) -> str:
 def _find(request: Request, scratch: Path) -> Input:
     """The images; packed too where cells read packs."""
     form, chosen = request.cfg.data.form, request.cfg.suite
-    loaders, tables = LOADERS[form] if chosen.loaders is None else chosen.loaders, chosen.tables or TABLES
+    loaders, tables = LOADERS[form] if chosen.loaders is None else chosen.loaders, chosen.tables or LOADING_TABLES
     packed = ("load" in tables and "packed" in loaders) or ("floors" in tables and form == "tiles")
     return find_loaded(request, scratch, loaders, packed=packed)
 
