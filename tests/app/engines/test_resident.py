@@ -90,8 +90,7 @@ def test_images_that_vary_are_refused(tmp_path: Path) -> None:
     images = dataset("photos", "pil", tmp_path)
     images.varies = True
     text = refusal(lambda: loader("resident", images, batches(), 0), ConfigError)
-    assert "data.framing=" in text
-    assert "engine=torch" in text
+    assert "engine=resident keeps one crop of each photo, but data.framing=" in text
 
 
 def test_memory_is_free_again_with_the_data_set(tmp_path: Path) -> None:

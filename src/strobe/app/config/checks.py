@@ -24,7 +24,7 @@ from strobe.app.config.lightning import check_lightning
 from strobe.app.config.mistakes import ADDED, MISTAKES, keys, mistake, suggestion
 from strobe.app.config.models import check_name, torchvision_models
 from strobe.app.config.resuming import OUTPUTS, check_unfinished, last_checkpoint
-from strobe.app.config.schema import PUBLISHED, USUAL_FRAMING, Config
+from strobe.app.config.schema import ONE_CROP, PUBLISHED, USUAL_FRAMING, Config
 from strobe.app.config.targets import check_targets
 from strobe.app.storage.address import check_address, check_open, check_slashes, is_remote
 from strobe.errors import ConfigError
@@ -90,8 +90,7 @@ def _conflicts(cfg: DictConfig) -> Iterator[tuple[Any, str]]:
     for choice, refused in keeps.items():
         yield (
             refused and cfg.data.form == "photos" and framing != "resize",
-            f"{choice} keeps one crop of each photo, but data.framing={framing} takes a new one in each epoch; set "
-            "data.framing=resize, or make another choice",
+            ONE_CROP.format(choice=choice, framing=framing),
         )
     yield (
         trainer.get("deterministic") and cfg.engine.get("ordered") is False,

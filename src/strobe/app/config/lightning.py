@@ -121,7 +121,10 @@ class _Object:
 
 
 class _Names(dict[str, Any]):
-    """The names that annotations use; what fits Lightning's aliases, such as ``_PATH``, only Lightning knows."""
+    """The names that annotations use, looked up without importing Lightning.
+
+    Its aliases, such as ``_PATH``, fit anything; its classes and torch's fit no value of a configuration.
+    """
 
     def __missing__(self, name: str) -> Any:
         other = Any if name.startswith("_") else _Object

@@ -81,6 +81,10 @@ class CIFAR10Config(DataConfig):
 
 
 USUAL_FRAMING = "random_resized_crop"
+ONE_CROP = (
+    "{choice} keeps one crop of each photo, but data.framing={framing} takes a new one in each epoch; set "
+    "data.framing=resize, or make another choice"
+)
 
 
 @dataclass

@@ -14,6 +14,7 @@ import torch
 from rich.filesize import decimal
 from torch import Tensor
 
+from strobe.app.config.schema import ONE_CROP
 from strobe.app.engines.base import WholeBatches
 from strobe.app.engines.sampler import EpochSampler, Indices, ShardedBatches
 from strobe.app.engines.torch import TorchEngine
@@ -67,10 +68,7 @@ class ResidentEngine:
         """Batches of ``dataset`` on the device; raises a ConfigError if images change from epoch to epoch."""
         if dataset.varies:
             framing = getattr(getattr(getattr(dataset, "source", None), "framing", None), "kind", "random")
-            raise ConfigError(
-                f"engine=resident keeps each image as it was loaded once, but data.framing={framing} frames it "
-                "differently in each epoch; set data.framing=resize, or engine=torch"
-            )
+            raise ConfigError(ONE_CROP.format(choice="engine=resident", framing=framing))
         self._expected.setdefault(dataset, {})[device] = batches.split, batches.batch_size
         return ResidentLoader(self, dataset, batches, device)
 

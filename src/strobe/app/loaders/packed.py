@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from strobe.app.config.schema import ONE_CROP
 from strobe.app.loaders.base import BatchData, Loader, Selection
 from strobe.app.loaders.packing import Contents, Images, Layout, MappedImages, Planes, packed
 from strobe.app.loaders.pil import PilLoader
@@ -116,10 +117,7 @@ def photos(source: PhotoSource) -> Contents:
     """All photos of the set, each resized whole."""
     kind, size = source.framing.kind, source.framing.size
     if kind != "resize":
-        raise ConfigError(
-            f"loader=packed packs each photo once, but data.framing={kind} crops it differently in each epoch, or "
-            "in training and validation; set data.framing=resize, or choose another loader"
-        )
+        raise ConfigError(ONE_CROP.format(choice="loader=packed", framing=kind))
     layout, loader = Layout(f"photos-{size}", "|u1", (3, size, size), (0, 1, 2)), PilLoader(scale="device")
     read = _reading(source, loader, _whole, size)
     return Contents(source.paths, layout, lambda path: read(path).numpy(), source.objects)
