@@ -20,8 +20,8 @@ def is_missing(name: str) -> bool:
 
 
 if missing := [name for name in PACKAGES if is_missing(name)]:
-    told = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+    names = ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
     sys.exit(
-        f"This command needs packages that are not installed ({told}), and a checkout of Strobe's repository: "
+        f"This command needs packages that are not installed ({names}), and a checkout of Strobe's repository: "
         "run make setup there, or pip install -e '.[app]'"
     )

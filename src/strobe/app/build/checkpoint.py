@@ -177,12 +177,12 @@ def checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
         "mode": "min" if monitor.endswith("loss") else "max",
     }
     best |= {"save_on_train_epoch_end": False, "save_weights_only": save != "resume"}
-    found = [Checkpoints(every_n_epochs=epochs, **best, **common)]
+    callbacks = [Checkpoints(every_n_epochs=epochs, **best, **common)]
     if save != "weights":
-        found.append(Checkpoints(filename="last", save_on_train_epoch_end=True, every_n_epochs=epochs, **common))
+        callbacks.append(Checkpoints(filename="last", save_on_train_epoch_end=True, every_n_epochs=epochs, **common))
         if steps is not None:
-            found.append(Checkpoints(filename="last", every_n_train_steps=steps, **common))
-    return found
+            callbacks.append(Checkpoints(filename="last", every_n_train_steps=steps, **common))
+    return callbacks
 
 
 def unkept(seconds: float) -> list[str]:
@@ -232,17 +232,17 @@ def require_fitting(path: Path, model: nn.Module) -> None:
         raise DataError(
             f"ckpt_path={path} cannot be read as a checkpoint ({type(error).__name__}); give a file that a run wrote"
         ) from error
-    own_classes = list(getattr(model, "classes", ())) or classes
-    if classes is not None and list(classes) != own_classes:
+    model_classes = list(getattr(model, "classes", ())) or classes
+    if classes is not None and list(classes) != model_classes:
         raise ConfigError(
-            f"ckpt_path={path} tells apart {', '.join(classes)}; the data has {', '.join(own_classes)}; "
+            f"ckpt_path={path} tells apart {', '.join(classes)}; the data has {', '.join(model_classes)}; "
             "give the data that it was trained on, or another checkpoint"
         )
-    own = model.state_dict()
-    for name in [*own, *state]:
+    model_state = model.state_dict()
+    for name in [*model_state, *state]:
         here, there = (
             "missing" if name not in weights else "x".join(map(str, weights[name].shape)) or "a number"
-            for weights in (own, state)
+            for weights in (model_state, state)
         )
         if here != there:
             raise ConfigError(

@@ -110,8 +110,8 @@ def _callbacks(cfg: DictConfig, run_dir: Path, saving: Sequence[Callback]) -> li
                 raise ConfigError(f"profiler.{key}={cfg.profiler[key]} is not a folder; name one below the run's")
         profiler = instantiate(cfg.profiler, **folders)
         if isinstance(profiler, TraceProfiler):
-            given = {key_of(override) for override in HydraConfig.get().overrides.task}
-            profiler.may_shorten = [name for name in ("active", "repeat") if f"profiler.{name}" not in given]
+            overridden = {key_of(override) for override in HydraConfig.get().overrides.task}
+            profiler.may_shorten = [name for name in ("active", "repeat") if f"profiler.{name}" not in overridden]
         callbacks.append(profiler)
     return [*callbacks, *(_added(name, node) for name, node in cfg.callbacks.items())]
 

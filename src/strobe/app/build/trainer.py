@@ -27,8 +27,8 @@ def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
     except (MisconfigurationException, ValueError, TypeError, ImportError) as error:
         reason = " ".join(str(error).split())
         named = [key for key in arguments if key in reason] or ["accelerator", "strategy", "devices"]
-        given = " ".join(f"trainer.{key}={arguments[key]}" for key in named)
-        raise ConfigError(f"Lightning refuses {given}: {reason}") from error
+        refused = " ".join(f"trainer.{key}={arguments[key]}" for key in named)
+        raise ConfigError(f"Lightning refuses {refused}: {reason}") from error
     # Images would lose digits if they were 16 bits wide before they are standardised; the network takes what it needs.
     trainer.precision_plugin.convert_input = lambda data: data  # type: ignore[method-assign]
     # It begins a broadcast wherever a rank happens to be, which then waits for the others; see strobe.attach.ending.

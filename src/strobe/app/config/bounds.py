@@ -32,9 +32,9 @@ def check_value(key: str, value: Any, rules: Mapping[str, Any]) -> None:
         raise ConfigError(f"{key}=[] is empty; give at least one value")
     if "choices" in rules and not all(each in rules["choices"] for each in values):
         raise ConfigError(f"{key}={value} is not a choice; choose one of {', '.join(rules['choices'])}")
-    given = {name: rules[name] for name in LIMITS if name in rules}
-    if not all(LIMITS[name][0](each, limit) for name, limit in given.items() for each in values):
-        wanted = " and ".join(f"{LIMITS[name][1]} {limit}" for name, limit in given.items())
+    limits = {name: rules[name] for name in LIMITS if name in rules}
+    if not all(LIMITS[name][0](each, limit) for name, limit in limits.items() for each in values):
+        wanted = " and ".join(f"{LIMITS[name][1]} {limit}" for name, limit in limits.items())
         raise ConfigError(f"{key}={value} is out of range; it must be {wanted}")
 
 

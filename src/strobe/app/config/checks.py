@@ -62,15 +62,15 @@ def check(cfg: DictConfig) -> None:
         check_name(cfg.model.name, known, "torchvision")
     if "bands" in cfg.data:
         _check_bands(cfg.data.bands)
-    if told := next((sentence for wrong, sentence in _conflicts(cfg) if wrong), None):
-        raise ConfigError(told)
+    if conflict := next((sentence for wrong, sentence in _conflicts(cfg) if wrong), None):
+        raise ConfigError(conflict)
     if "tune" in cfg:
         _check_budget(cfg.tune)
     check_single(cfg, IMAGENET_STRIDE if cfg.data.form == "array" else cfg.data.get("size"))
 
 
 def _conflicts(cfg: DictConfig) -> Iterator[tuple[Any, str]]:
-    """Values that do not fit together, or do not fit this machine: whether they are given, and what is said of them."""
+    """Values that do not fit together, or not this machine: whether each conflict is there, and its sentence."""
     model, trainer, saving, cores = cfg.model, cfg.trainer, cfg.checkpoint, os.cpu_count() or 1
     for key in FOLDERS:
         folder = OmegaConf.select(cfg, key)
@@ -132,17 +132,17 @@ def _conflicts(cfg: DictConfig) -> Iterator[tuple[Any, str]]:
 
 
 def without_effect(cfg: DictConfig) -> Iterator[str]:
-    """What is said of keys that were given and do nothing, or not what they do elsewhere.
+    """Warnings about overrides that do nothing, or not what they do elsewhere.
 
-    They are not refused: a sweep or a search varies ``engine.num_workers`` beside them.
+    They are not errors, because a sweep or a search may vary ``engine.num_workers`` beside them.
     """
-    given = {key_of(override) for override in HydraConfig.get().overrides.task}
+    overridden = {key_of(override) for override in HydraConfig.get().overrides.task}
     for key in ("prefetch_factor", "persistent_workers", "multiprocessing_context"):
-        if f"engine.{key}" in given and not cfg.engine.num_workers:
+        if f"engine.{key}" in overridden and not cfg.engine.num_workers:
             value = str(cfg.engine[key]).lower()
             yield f"engine.{key}={value} has no effect with engine.num_workers=0; give engine.num_workers=1 or more"
     if (
-        "engine.num_workers" in given
+        "engine.num_workers" in overridden
         and cfg.engine.num_workers
         and HydraConfig.get().runtime.choices["engine"] == "resident"
     ):
@@ -200,20 +200,20 @@ def _check_storage(cfg: DictConfig) -> None:
 
 def without_hydra(cfg: DictConfig) -> DictConfig:
     """The application's part of a composed configuration."""
-    own = copy.copy(cfg)
-    with flag_override(own, ["struct", "readonly"], [False, False]):
-        del own["hydra"]
-    return own
+    application = copy.copy(cfg)
+    with flag_override(application, ["struct", "readonly"], [False, False]):
+        del application["hydra"]
+    return application
 
 
 def _check_added(cfg: DictConfig, task: Sequence[str]) -> None:
     """A key added with ``+`` must be used by something: Lightning, or a class of the user's own."""
-    given, known = {key_of(override) for override in task}, set(schema_keys(cfg))
+    overridden, known = {key_of(override) for override in task}, set(schema_keys(cfg))
     for override in task:
         group, _, leaf = (key := key_of(override)).rpartition(".")
         node = OmegaConf.select(cfg, group) if group else cfg
         free = group.partition(".")[0] in known and OmegaConf.get_type(node) is dict
-        read = free or leaf in schema_keys(node) or f"{group}._target_" in given or re.search("[/@]", key)
+        read = free or leaf in schema_keys(node) or f"{group}._target_" in overridden or re.search("[/@]", key)
         if override.startswith("+") and not read:
             raise ConfigError(f"Nothing reads {override}; {suggestion(key, keys(cfg))}")
     for name, node in cfg.callbacks.items():
@@ -233,9 +233,9 @@ def check_root(cfg: DictConfig) -> None:
     if is_remote(cfg.data.root):
         return
     check_slashes("data.root", cfg.data.root)
-    given = {key_of(override) for override in HydraConfig.get().overrides.task}
+    overridden = {key_of(override) for override in HydraConfig.get().overrides.task}
     generated = root.is_dir() and {path.name for path in root.iterdir()} <= {"tiles"}
-    if choice == "sample" and "data.root" in given and "data" not in given and not generated:
+    if choice == "sample" and "data.root" in overridden and "data" not in overridden and not generated:
         raise ConfigError(
             f"data.root={root} would get the generated tiles of data=sample, the default; give data=image_folder, "
             "eurosat or cifar10 for the images there, or data=sample to generate tiles there"
@@ -316,9 +316,9 @@ class Preflight(Callback):
             check(without_hydra(config))
             if "suite" not in config:  # which makes its input where there is none
                 check_root(config)
-            if (given := config.ckpt_path) is not None:
-                found = last_checkpoint(config, Path(config.hydra.run.dir), OUTPUTS) if given == "last" else Path(given)
-                check_unfinished(found, config.trainer)
+            if (name := config.ckpt_path) is not None:
+                path = last_checkpoint(config, Path(config.hydra.run.dir), OUTPUTS) if name == "last" else Path(name)
+                check_unfinished(path, config.trainer)
         except MISTAKES as error:
             # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
             refuse(mistake(error))
@@ -328,8 +328,10 @@ class Preflight(Callback):
         """Check what all cells have in common, and where the sweep will write."""
         HydraConfig.instance().set_config(config)
         try:
-            varied, cfg = _varied(config.hydra.overrides.task), without_hydra(config)
-            task = _common(config.hydra.overrides.task, varied)
+            task, cfg = config.hydra.overrides.task, without_hydra(config)
+            varied = _varied(task)
+            # Only some choices of a group that varies may have a key that is given below it.
+            task = [text for text in task if {key_of(text).partition(".")[0], "experiment"}.isdisjoint(varied)]
             _check_added(cfg, task)
             check_targets(cfg, task, whole=False)
             if not varied & {"data", "data.root", "data.download", "experiment"}:
@@ -355,11 +357,6 @@ def _varied(task: Sequence[str]) -> set[str]:
     """The keys and groups that a sweep varies, but for those that it adds."""
     parsed = OverridesParser.create().parse_overrides(list(task))
     return {one.key_or_group for one in parsed if one.is_sweep_override() and not one.is_add()}
-
-
-def _common(task: Sequence[str], varied: set[str]) -> list[str]:
-    """A sweep's overrides without those of a group that it varies: only some of its choices may have such a key."""
-    return [text for text in task if {key_of(text).partition(".")[0], "experiment"}.isdisjoint(varied)]
 
 
 def _require_directory(key: str, directory: str) -> None:

@@ -95,8 +95,8 @@ def parse(override: str) -> tuple[str, str]:
     except HydraException:
         return key, value
     if not parsed.is_sweep_override() and value:
-        given = parsed.value()
-        value = given if isinstance(given, str) else parsed.get_value_element_as_str()
+        typed = parsed.value()
+        value = typed if isinstance(typed, str) else parsed.get_value_element_as_str()
     return key, value
 
 

@@ -34,10 +34,11 @@ def text(name: str, asked: Sequence[str] = ()) -> str:
         ConfigError: There is no such group or key.
     """
     with composing():
-        given = [] if name != "bench" else ["suite=loading"]  # where nothing is chosen otherwise
-        cfg = compose(name, given, return_hydra_config=True)
+        suite = ["suite=loading"] if name == "bench" else []  # which has no default
+        cfg = compose(name, suite, return_hydra_config=True)
         groups = sorted(group for group in cfg.hydra.runtime.choices if _choices(group))
-        parts = [part for part in _plain(cfg, groups) if name == "config" or part not in TRAINS]
+        others = (*groups, "hydra", *(TRAINS if name != "config" else ()))
+        parts = [str(key) for key in cfg if key not in others and schema_of(cfg[key])]  # which have no choices
         keys = [*_keys(cfg, ""), *(line for part in parts for line in _keys(cfg[part], f"{part}."))]
         chosen = (line for group in groups if group in cfg for line in _keys(cfg[group], f"{group}."))
         lines = {line.split("=", 1)[0].strip(): line for line in (*keys, *chosen)}
@@ -45,8 +46,8 @@ def text(name: str, asked: Sequence[str] = ()) -> str:
             there = ", ".join([*groups, *parts])
             raise ConfigError(f"--help {unknown[0]}: there is no such group or key; give one of {there}")
         if asked:
-            told = ([lines[each]] if each in lines else _group(name, cfg, each) for each in asked)
-            return "\n\n".join(part for found in told for part in found)
+            texts = ([lines[each]] if each in lines else _group(name, cfg, each) for each in asked)
+            return "\n\n".join(itertools.chain.from_iterable(texts))
     listed = "\n".join(f"  {group:<11} {', '.join(_choices(group))}" for group in groups)
     filled = {"$APP_CONFIG_GROUPS": f"{listed}\n\n  --help GROUP says what its keys mean", "$CONFIG": "\n".join(keys)}
     page: str = cfg.hydra.help.template
@@ -62,8 +63,9 @@ def _group(name: str, cfg: DictConfig, group: str) -> Iterator[str]:
     choices = _choices(group)
     if not choices:
         yield "\n".join([f"{group}  {inspect.getdoc(OmegaConf.get_type(cfg[group]))}", *_keys(cfg[group], f"{group}.")])
-    lines = {choice: list(_keys(_node(name, group, choice), f"{group}.")) for choice in choices}
-    shared = [line for line in lines[choices[0]] if all(line in own for own in lines.values())] if choices[1:] else []
+    nodes = {choice: compose(name, [f"{group}={choice}"])[group] for choice in choices if group != "experiment"}
+    lines = {choice: list(_keys(nodes.get(choice), f"{group}.")) for choice in choices}
+    shared = [line for line in lines[choices[0]] if all(line in each for each in lines.values())] if choices[1:] else []
     if shared:
         yield "\n".join([f"{group}: every choice", *shared])
     for choice in choices:
@@ -71,26 +73,17 @@ def _group(name: str, cfg: DictConfig, group: str) -> Iterator[str]:
         yield "\n".join([head, *(line for line in lines[choice] if line not in shared)])
 
 
-def _node(name: str, group: str, choice: str) -> Any:
-    return None if group == "experiment" else compose(name, [f"{group}={choice}"])[group]
-
-
-def _plain(cfg: DictConfig, groups: Sequence[str]) -> list[str]:
-    """Parts of the configuration that have no choices."""
-    return [str(key) for key in cfg if key not in (*groups, "hydra") and schema_of(cfg[key])]
-
-
 def _keys(node: Any, prefix: str) -> Iterator[str]:
     """A line for each key of a part of the configuration: default, meaning and bounds."""
     kind = schema_of(node)
-    told = meanings(kind) if kind else _commented(prefix.rstrip("."))
+    comments = meanings(kind) if kind else _commented(prefix.rstrip("."))
     rules = {knob.name: knob.metadata for knob in dataclasses.fields(kind)} if kind else {}
     values: Any = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
     for key, value in values.items():
         if key in FIXED or (isinstance(value, dict) and value):
             continue
         shown = "null" if value is None else str(value).lower() if isinstance(value, bool) else value
-        about = "; ".join(filter(None, (told.get(key, ""), _fits(rules.get(key, {})))))
+        about = "; ".join(filter(None, (comments.get(key, ""), _fits(rules.get(key, {})))))
         yield _hanging(f"  {f'{prefix}{key}={shown}':<{WIDE}} ", about)
 
 
@@ -98,8 +91,8 @@ def _hanging(head: str, text: str) -> str:
     """A text beside its head, as wide as the terminal."""
     width = max(shutil.get_terminal_size((160, 0)).columns, 2 * WIDE)
     below = " " * min(len(head), WIDE + 3)
-    told = textwrap.fill(text, width, initial_indent=head, subsequent_indent=below, break_on_hyphens=False)
-    return told or head.rstrip()
+    filled = textwrap.fill(text, width, initial_indent=head, subsequent_indent=below, break_on_hyphens=False)
+    return filled or head.rstrip()
 
 
 def _fits(rules: Any) -> str:

@@ -71,24 +71,24 @@ def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = 
     text, cause = str(error), str(error.__cause__ or "").partition("\n")[0]
     if isinstance(error, MissingConfigException) and error.options is not None:
         group, _, choice = (error.missing_cfg_file or "").rpartition("/")
-        told = f"{group}={choice} is not a choice; choose one of {', '.join(error.options)}"
+        message = f"{group}={choice} is not a choice; choose one of {', '.join(error.options)}"
     elif isinstance(error, OverrideParseException):
-        told = f"{error.override} cannot be read; {QUOTING}"
-    elif found := re.match(r"Could not (?:override|delete from config\.) '([^']+)'", text):
-        told = _unknown(found[1], name, overrides)
-    elif found := re.match(r"Could not append to config\. An item is already at '([^']+)'", text):
-        told = f"+{found[1]} is a key already; give {found[1]}=VALUE, without the +"
-    elif found := re.match(r"Error merging override (.+)", text):
-        told = f"{found[1]} does not fit; {_wanted(cause)}"
-    elif found := re.match(r"Multiple values for ([^.\s]+)\.", text):
-        told = f"{found[1]} has a choice already; give {found[1]}=CHOICE, without a +"
-    elif found := re.match(r"Ambiguous value for argument '(([^=]+)=(.+))'", text):
-        told = f"{found[1]} has several values; sweep over them with -m, or give a list: '{found[2]}=[{found[3]}]'"
+        message = f"{error.override} cannot be read; {QUOTING}"
+    elif match := re.match(r"Could not (?:override|delete from config\.) '([^']+)'", text):
+        message = _unknown(match[1], name, overrides)
+    elif match := re.match(r"Could not append to config\. An item is already at '([^']+)'", text):
+        message = f"+{match[1]} is a key already; give {match[1]}=VALUE, without the +"
+    elif match := re.match(r"Error merging override (.+)", text):
+        message = f"{match[1]} does not fit; {_wanted(cause)}"
+    elif match := re.match(r"Multiple values for ([^.\s]+)\.", text):
+        message = f"{match[1]} has a choice already; give {match[1]}=CHOICE, without a +"
+    elif match := re.match(r"Ambiguous value for argument '(([^=]+)=(.+))'", text):
+        message = f"{match[1]} has several values; sweep over them with -m, or give a list: '{match[2]}=[{match[3]}]'"
     else:
         place = re.search(r"full_key: (\S+)", text)
-        told = " ".join(re.sub(r"\s*(?:full_key|object_type|reference_type)[:=].*", "", text).split())
-        told = f"{place[1]}: {told}" if place else told
-    return told
+        message = " ".join(re.sub(r"\s*(?:full_key|object_type|reference_type)[:=].*", "", text).split())
+        message = f"{place[1]}: {message}" if place else message
+    return message
 
 
 def _wanted(cause: str) -> str:
@@ -128,11 +128,11 @@ def require_values(overrides: Sequence[str]) -> None:
     for parsed in OverridesParser.create().parse_overrides(list(overrides)):
         if parsed.is_delete():
             continue
-        override, group, given = parsed.input_line, parsed.key_or_group, parsed.value()
-        if not group or getattr(given, "text", given) == "":
+        override, group, value = parsed.input_line, parsed.key_or_group, parsed.value()
+        if not group or getattr(value, "text", value) == "":
             raise ConfigError(f"{override} has no {'value' if group else 'key'}; give KEY=VALUE")
         options = sorted(path.stem for path in CONF.glob(f"{group}/*.yaml"))
-        choices = given.list if isinstance(given, ChoiceSweep) else given if isinstance(given, list) else [given]
+        choices = value.list if isinstance(value, ChoiceSweep) else value if isinstance(value, list) else [value]
         if (options or group.startswith("hydra/")) and any(isinstance(one, NO_NAME) for one in choices):
             raise ConfigError(f"{override} is not a choice; choose one of {', '.join(options) or 'its names'}")
 
@@ -145,14 +145,14 @@ def no_option(word: str, name: str) -> str:
 
 def keys(cfg: Any) -> list[str]:
     """All keys and groups of a configuration, Hydra's own last, without what Hydra only notes."""
-    found = [key for key in _flat(OmegaConf.to_container(cfg, resolve=False)) if not key.startswith("hydra.runtime.")]
-    groups = dict.fromkeys(key.partition(".")[0] for key in found if "." in key)
-    return sorted([*groups, *found], key=lambda key: key.startswith("hydra."))
+    leaves = [key for key in _flat(OmegaConf.to_container(cfg, resolve=False)) if not key.startswith("hydra.runtime.")]
+    groups = dict.fromkeys(key.partition(".")[0] for key in leaves if "." in key)
+    return sorted([*groups, *leaves], key=lambda key: key.startswith("hydra."))
 
 
 def _unknown(key: str, name: str, overrides: Sequence[str]) -> str:
     """That there is no such key, and which keys are similar."""
-    known = _keys(name, [given for given in overrides if given[:1] != "-" and key_of(given) != key])
+    known = _keys(name, [override for override in overrides if override[:1] != "-" and key_of(override) != key])
     if any(other.startswith(f"{key}.") for other in known):
         return f"{key} is a group; give {key}=CHOICE, or one of its keys: {key}.KEY=VALUE"
     group, _, leaf = key.partition(".")
@@ -173,12 +173,12 @@ def _only(key: str, known: Sequence[str]) -> str:
 
 def _by_meaning(words: str, known: Sequence[str]) -> list[str]:
     """The one or two keys whose meaning has all of these words, which ``_`` joins; the shortest meaning first."""
-    told: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for kind in schemas():
-        told |= meanings(kind)
-    asked, found = set(words.split("_")), {key: told.get(key.rpartition(".")[2], "").lower() for key in known}
+        texts |= meanings(kind)
+    sought, about = set(words.split("_")), {key: texts.get(key.rpartition(".")[2], "").lower() for key in known}
     meant = sorted(
-        (key for key, text in found.items() if asked <= set(re.findall(r"\w+", text))), key=lambda key: len(found[key])
+        (key for key, text in about.items() if sought <= set(re.findall(r"\w+", text))), key=lambda key: len(about[key])
     )
     return meant if len(meant) <= 2 else []
 
@@ -197,9 +197,9 @@ def _keys(name: str, overrides: Sequence[str]) -> list[str]:
     """All keys of a configuration with these overrides, or without them if one of these is wrong too."""
     GlobalHydra.instance().clear()
     with composing():
-        for given in (overrides, ()):
+        for attempt in (overrides, ()):
             try:
-                return keys(compose(name, list(given), return_hydra_config=True))
+                return keys(compose(name, list(attempt), return_hydra_config=True))
             except MISTAKES:
                 continue
     return []

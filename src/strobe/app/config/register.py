@@ -37,15 +37,15 @@ def schemas() -> Iterator[type]:
 @cache
 def meanings(kind: type) -> dict[str, str]:
     """What the fields of a schema mean: the comment behind each, or above it if the line is full."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for each in reversed(kind.__mro__):
         if each.__module__ in (schema.__name__, suites.__name__):
             lines = [line.strip() for line in inspect.getsource(each).splitlines()]
             for above, line in zip(["", *lines], lines, strict=False):
                 if field := re.match(r"(\w+): .*?(?:  # (.+))?$", line):
-                    told = field[2] or (above.removeprefix("# ") if above.startswith("# ") else "")
-                    found |= {field[1]: told} if told else {}
-    return found
+                    comment = field[2] or (above.removeprefix("# ") if above.startswith("# ") else "")
+                    comments |= {field[1]: comment} if comment else {}
+    return comments
 
 
 class _Shared(dict[str, Any]):

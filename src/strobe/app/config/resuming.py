@@ -19,18 +19,18 @@ MAY_CHANGE = {  # keys of data and model in which a resumed run may differ: how 
 
 def last_checkpoint(cfg: DictConfig, run_dir: Path, outputs: Path) -> Path:
     """What ``ckpt_path=last`` means: this run's own ``last.ckpt``, else the newest of this training in ``outputs``."""
-    own = run_dir / CHECKPOINTS / "last.ckpt"
-    if own.is_file():
-        return own
-    found = sorted(outputs.glob(f"**/{CHECKPOINTS}/last.ckpt"), key=lambda path: path.stat().st_mtime, reverse=True)
-    differing = ((path, _difference(path.parents[1], cfg)) for path in found)
+    file = run_dir / CHECKPOINTS / "last.ckpt"
+    if file.is_file():
+        return file
+    others = sorted(outputs.glob(f"**/{CHECKPOINTS}/last.ckpt"), key=lambda path: path.stat().st_mtime, reverse=True)
+    differing = ((path, _difference(path.parents[1], cfg)) for path in others)
     if (last := next((path for path, key in differing if not key), None)) is not None:
         return last
-    if found:
+    if others:
         raise ConfigError(
-            f"ckpt_path=last: no last.ckpt below {outputs} is of this data and model (the newest, {found[0]}, was "
-            f"saved {_difference(found[0].parents[1], cfg)}); give the same settings, or ckpt_path=FILE, or start anew "
-            "without ckpt_path"
+            f"ckpt_path=last: no last.ckpt below {outputs} is of this data and model (the newest, {others[0]}, was "
+            f"saved {_difference(others[0].parents[1], cfg)}); give the same settings, or ckpt_path=FILE, or start "
+            "anew without ckpt_path"
         )
     raise ConfigError(
         f"ckpt_path=last: no {CHECKPOINTS}/last.ckpt in {run_dir} or below {outputs} (a completed run keeps it "

@@ -55,19 +55,19 @@ def fetch(url: str, destination: Path, checksum: str) -> Path:
     part = destination.with_name(f"{destination.name}.part")
     with _disk_errors(destination):
         if destination.exists():
-            if (found := _digest(destination, kind)) == right:
+            if (digest := _digest(destination, kind)) == right:
                 return destination
             raise DataError(
-                f"{destination} has the {DIGESTS[kind]} checksum {found} where {right} is expected; delete it to "
+                f"{destination} has the {DIGESTS[kind]} checksum {digest} where {right} is expected; delete it to "
                 "download it again."
             )
         destination.parent.mkdir(parents=True, exist_ok=True)
         _log.info("Downloading %s to %s", url, destination)
         _download(url, part, destination, checksum)
-        if (found := _digest(part, kind)) != right:
+        if (digest := _digest(part, kind)) != right:
             part.unlink()
             raise DataError(
-                f"{url} gave a file with the {DIGESTS[kind]} checksum {found} where {right} is expected; it was "
+                f"{url} gave a file with the {DIGESTS[kind]} checksum {digest} where {right} is expected; it was "
                 "deleted, run the same command again to download it afresh."
             )
         part.replace(destination)

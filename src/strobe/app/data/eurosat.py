@@ -33,13 +33,13 @@ class EuroSAT(Tiles):
     def folder(self) -> Folder:
         """The folder of the class folders."""
         root = self.place()
-        found = tile_roots(root)
-        if len(found) == 1:
-            self.generated = is_generated(found[0])
+        roots = tile_roots(root)
+        if len(roots) == 1:
+            self.generated = is_generated(roots[0])
             self.title = GENERATED if self.generated else "EuroSAT"
-            return found[0]
-        if found:
-            names = ", ".join(str(folder).rpartition("/")[2] for folder in found)
+            return roots[0]
+        if roots:
+            names = ", ".join(str(folder).rpartition("/")[2] for folder in roots)
             raise DataError(f"data.root={root} holds several sets of tiles ({names}); give the folder of one of them")
         lacks = "holds no <Class>/*.tif, directly or one level below"
         if is_remote(self.root):

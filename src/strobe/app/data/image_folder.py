@@ -95,14 +95,14 @@ class ImageFolder(ImageData):
     def _given(self, root: Folder, tests: bool) -> tuple[PathTable, Tensor, SplitIndices]:
         """All photos, their labels, and the split that the folders define."""
         splits = SPLITS if tests and (root / "test").folders() else SPLITS[:2]
-        found = [self._find(root / split, first=split == "train") for split in splits]
-        targets = torch.cat([labels for _, labels in found])
-        parts = torch.split(torch.arange(len(targets)), [len(labels) for _, labels in found])
+        photos = [self._find(root / split, first=split == "train") for split in splits]
+        targets = torch.cat([labels for _, labels in photos])
+        parts = torch.split(torch.arange(len(targets)), [len(labels) for _, labels in photos])
         indices = dict(zip(splits, parts, strict=True))
         if "test" not in indices:
             log.info("%s holds no test/<Class>/, so the test is on the validation photos", root)
             indices["test"] = indices["val"]
-        return PathTable.joined([paths for paths, _ in found]), targets, indices
+        return PathTable.joined([paths for paths, _ in photos]), targets, indices
 
     def _find(self, folder: Folder, *, first: bool) -> tuple[PathTable, Tensor]:
         """Photos and their labels; the ``first`` folder defines the classes."""

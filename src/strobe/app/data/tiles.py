@@ -49,8 +49,8 @@ class Tiles(ImageData):
 
     def sources(self) -> dict[str, TileSource]:
         """Find the tiles and split them."""
-        found = self.folder()
-        folder = LocalFolder(found) if isinstance(found, Path) else found
+        place = self.folder()
+        folder = LocalFolder(place) if isinstance(place, Path) else place
         classes = files_of_classes(folder, SUFFIXES, below=False)
         paths, targets = flat(folder, classes, SUFFIXES, "tile")
         self.classes = tuple(classes)

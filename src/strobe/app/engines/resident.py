@@ -95,13 +95,13 @@ class ResidentEngine:
         pixels = torch.empty(count, *first.shape[1:], dtype=first.dtype, device=device)
         labels = torch.empty(count, dtype=torch.int64, device=device)
         order = ShardedBatches(EpochSampler(count, shuffle=False, seed=0), AT_ONCE, split=batches.split)
-        done, told = 0, time.monotonic()
+        done, reported = 0, time.monotonic()
         for loaded, classes in self.first.loader(dataset, order, seed=0, device=torch.device("cpu")):
             pixels[done : done + len(classes)].copy_(loaded)
             labels[done : done + len(classes)].copy_(classes)
             done += len(classes)
-            if time.monotonic() - told > REPORT:
-                told = time.monotonic()
+            if time.monotonic() - reported > REPORT:
+                reported = time.monotonic()
                 log.info("Loading %s images to %s: %d of %d", batches.split, device, done, count)
         return Split(pixels, labels)
 

@@ -98,8 +98,8 @@ def _reading(source: TileSource | PhotoSource, loader: Any, *how: Any) -> Callab
     numbers = {path: number for number, path in enumerate(source.paths)}
 
     def read(path: str) -> Any:
-        found = objects.fetch([path], np.array([numbers[path]]))
-        return loader.pixels(path, *how, content=found[0])
+        contents = objects.fetch([path], np.array([numbers[path]]))
+        return loader.pixels(path, *how, content=contents[0])
 
     return read
 

@@ -53,9 +53,9 @@ class Layout:
     bands: tuple[int, ...]  # the file's band in each plane
 
     @classmethod
-    def of_json(cls, told: dict[str, Any]) -> "Layout":
+    def of_json(cls, content: dict[str, Any]) -> "Layout":
         """As it was written; raises a KeyError or a TypeError for anything else."""
-        return cls(**told | {key: tuple(told[key]) for key in ("shape", "bands")})
+        return cls(**content | {key: tuple(content[key]) for key in ("shape", "bands")})
 
     @property
     def image_bytes(self) -> int:
@@ -140,10 +140,10 @@ class Contents:
         try:
             with ThreadPoolExecutor(DISK_THREADS) as pool:
                 parts = pool.map(_states, (paths[at : at + _FILES] for at in range(0, len(paths), _FILES)))
-                found = np.concatenate(list(parts))
+                states = np.concatenate(list(parts))
         except OSError as error:
             raise unreadable(str(error.filename), self.layout.kind, error) from error
-        return Sources(len(paths), int(found[:, 0].sum()), int(found[:, 1].max()), names, digest(found.tobytes()))
+        return Sources(len(paths), int(states[:, 0].sum()), int(states[:, 1].max()), names, digest(states.tobytes()))
 
 
 def _states(paths: Sequence[str]) -> NDArray[np.int64]:
@@ -177,26 +177,26 @@ def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, 
     # The same folder for a set whose files change.
     folder = directory / f"{Path(root).name}-{form}-{digest(os.fsencode(f'{form} {root}'), 4)}"
     with suppress(StaleError):
-        found = _current(folder, contents.layout, contents.sources(), verify)
-        return folder / found.pixels, found
+        manifest = _current(folder, contents.layout, contents.sources(), verify)
+        return folder / manifest.pixels, manifest
     remedy = "make room, allow writing to it, or set another loader.directory"
     with disk_errors(lambda why: f"loader.directory={directory} cannot hold the pack ({why}); {remedy}"):
         directory.mkdir(parents=True, exist_ok=True)
         with locked(directory / f".{folder.name}.lock"):
             sources = contents.sources()  # as they are after waiting
             try:
-                found = _current(folder, contents.layout, sources, verify)
+                manifest = _current(folder, contents.layout, sources, verify)
             except StaleError as reason:
-                found = _pack(folder, contents, sources, str(reason))
-    return folder / found.pixels, found
+                manifest = _pack(folder, contents, sources, str(reason))
+    return folder / manifest.pixels, manifest
 
 
 def _current(folder: Path, layout: Layout, sources: Sources, verify: bool) -> Manifest:
     """The manifest of the pack in ``folder``; raises a StaleError unless it holds these sources in this layout."""
     try:
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        there = Layout.of_json(found["layout"])
-        manifest = Manifest(found["version"], there, Sources(**found["sources"]), found["checksum"])
+        content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        there = Layout.of_json(content["layout"])
+        manifest = Manifest(content["version"], there, Sources(**content["sources"]), content["checksum"])
         changed = manifest.sources.difference(sources)
         agrees = manifest.version == VERSION and there.agrees(layout)
     except FileNotFoundError:
@@ -229,8 +229,8 @@ def _pack(folder: Path, contents: Contents, sources: Sources, reason: str) -> Ma
     folder.mkdir(exist_ok=True)
     try:
         require_room(folder.parent, size, "The pack needs", "or set another loader.directory")
-        told = f"{decimal(size)}, about {clock(sources.count / PACE[layout.kind])}"
-        _log.info("Packing %d %ss (%s) into %s: %s", sources.count, layout.kind, told, folder, reason)
+        cost = f"{decimal(size)}, about {clock(sources.count / PACE[layout.kind])}"
+        _log.info("Packing %d %ss (%s) into %s: %s", sources.count, layout.kind, cost, folder, reason)
         start = time.perf_counter()
         manifest = Manifest(VERSION, layout, sources, _write(partial, contents, size))
         partial.replace(folder / manifest.pixels)
@@ -280,12 +280,12 @@ def mapped(path: Path, shape: tuple[int, int], *, start: int = 0, remedy: str) -
     the file is missing or too short.
     """
     try:
-        found = np.memmap(path, np.uint8, mode="r", offset=start, shape=shape)
+        rows = np.memmap(path, np.uint8, mode="r", offset=start, shape=shape)
     except (OSError, ValueError) as error:
         raise DataError(f"{path} cannot be mapped ({error}); {remedy}") from error
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The given NumPy array is not writable")  # nothing writes
-        return torch.from_numpy(found)
+        return torch.from_numpy(rows)
 
 
 class MappedImages:

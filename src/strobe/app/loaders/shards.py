@@ -202,8 +202,8 @@ class MappedShards:
         self.rows: list[Tensor] = []  # (images, bytes of an image) uint8 of each shard
         for number, name in enumerate(shards.files):
             shape = shards.images(number), shards.item
-            found = mapped(folder / name, shape, start=shards.start(number), remedy=remedy)
-            self.rows.append(found[:, PREFIX:])
+            items = mapped(folder / name, shape, start=shards.start(number), remedy=remedy)
+            self.rows.append(items[:, PREFIX:])
 
     @property
     def paths(self) -> list[str]:

@@ -151,9 +151,9 @@ class ImageClassifier(LightningModule):
         ):
             metric = cast(Metric, metrics[f"{stage}_{name}"])
             metric.update(*values)
-            told = f"{stage}/{name}"  # a logger would draw a chart of one dot of a test
-            bar, logged = told == "val/accuracy", False if stage == "test" else None
-            self.log(told, metric, on_step=False, on_epoch=True, prog_bar=bar, logger=logged)
+            key = f"{stage}/{name}"
+            bar, logged = key == "val/accuracy", False if stage == "test" else None  # a test's chart is one dot
+            self.log(key, metric, on_step=False, on_epoch=True, prog_bar=bar, logger=logged)
         return loss, logits
 
 

@@ -148,10 +148,10 @@ def _cache_folders() -> Iterator[Path]:
 def _trusted(path: Path, kind: int) -> bool:
     """Whether it exists, is of that kind, and belongs to this user or root: others may plant files."""
     try:
-        found = path.stat()
+        state = path.stat()
     except OSError:
         return False
-    return stat.S_IFMT(found.st_mode) == kind and found.st_uid in (0, os.geteuid())
+    return stat.S_IFMT(state.st_mode) == kind and state.st_uid in (0, os.geteuid())
 
 
 def _alone(library: Library, folder: Path) -> contextlib.AbstractContextManager[None]:
@@ -190,8 +190,8 @@ def _compile(library: Library, path: Path) -> None:
         arguments = [command, *FLAGS, *headers, *sources, "-o", str(made), *links]
         done = subprocess.run(arguments, capture_output=True, text=True, check=False)
         if done.returncode:
-            said = done.stderr.splitlines() or ["no message"]
-            reason = next((line for line in said if "error" in line), said[-1])
+            lines = done.stderr.splitlines() or ["no message"]
+            reason = next((line for line in lines if "error" in line), lines[-1])
             raise DataError(
                 f"The operators for {library.name} cannot be compiled by {command}: {reason}; "
                 f"install a newer one ({install(library)}) or name it in the variable CXX, or {library.instead}"

@@ -26,9 +26,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = parser_of("native", (__doc__ or "").partition(": ")[2])
     parser.add_argument("--install", action="store_true", help="install what is missing, as root on Debian or Ubuntu")
     parser.add_argument("--tests", action="store_true", help="with --install: also what only the tests need, a browser")
-    given = parser.parse_args(arguments)
-    install = given.install
-    if install and (packages := needed(tests=given.tests)):
+    options = parser.parse_args(arguments)
+    install = options.install
+    if install and (packages := needed(tests=options.tests)):
         print(install_packages(packages), flush=True)
     ready = [_prepare(library) for library in LIBRARIES]
     if has_ffmpeg():

@@ -24,5 +24,5 @@ def convolve(image: Tensor, kernel: Tensor) -> Tensor:
     ``image`` (H, W) and ``kernel`` (kh, kw), which is no larger, have one type, float32 or float64, are contiguous and
     on the CPU; otherwise raises a RuntimeError. Raises a DataError if the operators cannot be compiled.
     """
-    found: Tensor = operators(LIBRARY).convolve(image, kernel)
-    return found
+    part: Tensor = operators(LIBRARY).convolve(image, kernel)
+    return part

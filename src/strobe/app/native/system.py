@@ -31,13 +31,13 @@ def named_compiler() -> str | None:
 
 def lacks(header: str | None = None) -> str | None:
     """What is missing to compile something with this header; None if nothing is missing."""
-    found = compiler()
-    if found is None:
+    program = compiler()
+    if program is None:
         named = named_compiler()
         return f"the compiler {named} (variable CXX)" if named else "a C++ compiler (g++, c++ or clang++)"
     if header:
         text, arguments = f"#include <cstdio>\n#include <{header}>\n", ["-x", "c++", "-fsyntax-only", "-"]
-        if subprocess.run([found, *arguments], input=text, capture_output=True, text=True, check=False).returncode:
+        if subprocess.run([program, *arguments], input=text, capture_output=True, text=True, check=False).returncode:
             return f"the header {header}"
     return None
 

@@ -132,7 +132,7 @@ def _why(record: Mapping[str, Any], output: Path, code: int) -> str:
     message = (record.get("error") or {}).get("message")
     if message:
         return " ".join(str(message).split())
-    said = last_said(output)
+    last = last_said(output)
     if code >= 0:
-        return said or ending(code)
-    return ending(code) + (f"; it last said: {said}" if said else "")
+        return last or ending(code)
+    return ending(code) + (f"; it last said: {last}" if last else "")

@@ -25,18 +25,10 @@ SHARE = 0.1  # of what late batches were waited for: a file that takes less does
 
 
 def slow_files(data: ImageData, summary: Mapping[str, Any], run_dir: Path, *, shuffle: bool, seconds: float) -> Any:
-    """``uneven.files`` of a run's record, for a run whose uneven steps mostly wait for data; None if unknown.
+    """``uneven.files`` of a run's record ``summary``, where uneven steps mostly wait for data; None if unknown.
 
-    Args:
-        data: set up.
-        summary: the run's record.
-        run_dir: where its ``steps.csv`` lies.
-        shuffle: whether the order of batches changes from epoch to epoch.
-        seconds: to spend on reading files.
-
-    Returns:
-        ``read``, the number of files; ``usual_seconds`` and ``usual_bytes`` of a file; ``slow``, those that take far
-        longer, the slowest first, with ``path``, ``seconds`` and ``bytes``.
+    ``seconds`` are spent on reading files. Of the result, ``read`` is their number, ``usual_seconds`` and
+    ``usual_bytes`` are those of a file, and ``slow`` are files that take far longer, the slowest first.
     """
     source, dataset, batches = data.found["train"], data.datasets["train"], summary["batches_per_epoch"]
     if not batches or not isinstance(source, FileSource) or source.objects is not None or hasattr(dataset, "images"):
@@ -53,7 +45,8 @@ def slow_files(data: ImageData, summary: Mapping[str, Any], run_dir: Path, *, sh
     taken = _read(dataset, others[:OTHERS], seconds / 4) | _read(dataset, late, seconds)
     middle = statistics.median(taken.values())
     least = max(FAR * middle, SHARE * statistics.median(row.get("data_wait", 0.0) for row in rows[:BATCHES]))
-    again = _read(dataset, [file for file in late if taken.get(file, 0.0) >= least], seconds)  # what passed by is none
+    # A file that is slow only once did not cause it: something else on the machine did.
+    again = _read(dataset, [file for file in late if taken.get(file, 0.0) >= least], seconds)
     slow = sorted((file for file in again if again[file] >= least), key=lambda file: -again[file])
     return {
         "read": len(taken.keys() & often.keys()),

@@ -129,8 +129,8 @@ class Run:
         """Build the parts, train, and test the best weights."""
         cfg = self.cfg
         check(cfg)
-        for told in without_effect(cfg) if rank() == 0 else ():
-            log.warning(told)
+        for warning in without_effect(cfg) if rank() == 0 else ():
+            log.warning(warning)
         if cfg.threads is not None:
             torch.set_num_threads(cfg.threads)
         lightning.seed_everything(cfg.seed, workers=True, verbose=False)
@@ -225,8 +225,8 @@ class Run:
         if status == "completed" and wanted(self.cfg) == "auto":
             tidy(self.run_dir / CHECKPOINTS, self.seconds, self.began)
         if status == "completed" and self.parts:
-            asked = not in_sweep() if self.cfg.ceilings is None else self.cfg.ceilings
-            measures = bool(asked and summary["steps"]["measured"])
+            requested = not in_sweep() if self.cfg.ceilings is None else self.cfg.ceilings
+            measures = bool(requested and summary["steps"]["measured"])
             with together(self.parts.trainer, wanted=measures) as ranks:
                 if measures:
                     self._measure_ceilings(self.parts, summary, write, ranks)

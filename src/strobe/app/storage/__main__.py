@@ -27,9 +27,9 @@ def main() -> None:
         upload(endpoint, files)
         slowed: AbstractContextManager[SlowLine | None] = SlowLine(endpoint, latency=latency)
         with slowed if latency else nullcontext() as line:
-            given = " ".join(f"{name}={value}" for name, value in CREDENTIALS.items())
+            variables = " ".join(f"{name}={value}" for name, value in CREDENTIALS.items())
             print(f"{len(files):,} files of {folder} are at s3://{BUCKET}/{folder.name}, {latency * 1e3:g} ms away:\n")
-            print(f"  {given} \\\n  python train.py data={data} data.root=s3://{BUCKET}/{folder.name} \\")
+            print(f"  {variables} \\\n  python train.py data={data} data.root=s3://{BUCKET}/{folder.name} \\")
             print(f"    data.endpoint={line.endpoint if line else endpoint} engine=litdata loader=native\n")
             print("Ctrl-C ends it.", flush=True)
             while True:

@@ -123,7 +123,7 @@ class Cache:
             def count(total: int | None = None) -> int:
                 if total is None:
                     file.seek(0)
-                    return int(said) if (said := file.read()).isdigit() else 0
+                    return int(content) if (content := file.read()).isdigit() else 0
                 file.truncate(0)
                 file.write(str(total).encode())
                 file.flush()
@@ -134,15 +134,15 @@ class Cache:
 
 def _files(place: Path, *, unused: bool) -> dict[Path, int]:
     """The objects of a root, and their bytes; removes what a killed process left half-written."""
-    found = {}
+    sizes = {}
     for folder, _, names in os.walk(place):
         for path in (Path(folder) / name for name in names if name != USED):
             with suppress(FileNotFoundError):
                 if unused and path.name.endswith(PARTIAL):
                     path.unlink()
                 else:
-                    found[path] = path.stat().st_size
-    return found
+                    sizes[path] = path.stat().st_size
+    return sizes
 
 
 def _last_used(place: Path) -> float:

@@ -96,13 +96,13 @@ class Storage:
             top = store.list_with_delimiter()
             with ThreadPoolExecutor(LISTERS) as pool:
                 below = list(pool.map(lambda prefix: _all(store, prefix), top["common_prefixes"]))
-        found = sorted(
+        entries = sorted(
             (one["path"], one["size"], one["e_tag"] or "") for part in (top["objects"], *below) for one in part
         )
         return Listed(
-            [key for key, _, _ in found],
-            np.array([size for _, size, _ in found], dtype=np.int64),
-            np.array([_digest(tag) for _, _, tag in found], dtype=np.uint64),
+            [key for key, _, _ in entries],
+            np.array([size for _, size, _ in entries], dtype=np.int64),
+            np.array([_digest(tag) for _, _, tag in entries], dtype=np.uint64),
         )
 
     def prepare(self, listed: Listed) -> None:
@@ -236,8 +236,8 @@ class Storage:
 
     def _sentence(self, address: str, error: Exception) -> str:
         text = str(error).partition("\nDebug source")[0]
-        code = found[1] if (found := re.search(r"<Code>(\w+)</Code>", text)) else ""
-        status = found[1] if (found := re.search(r"status code: (\d+)", text)) else ""
+        code = match[1] if (match := re.search(r"<Code>(\w+)</Code>", text)) else ""
+        status = match[1] if (match := re.search(r"status code: (\d+)", text)) else ""
         where = f"data.endpoint={self.endpoint}" if self.endpoint else "the network"
         if "/latest/" in text:  # the client asked a machine of AWS's for its role
             return f"{address}: there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY{OPEN}"

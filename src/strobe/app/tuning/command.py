@@ -42,13 +42,13 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Measuri
     require_one_device(cfg.trainer.devices)
     preset = saving.destination(cfg.tune.save) if cfg.tune.save is not None else None
     task = list(HydraConfig.get().overrides.task)
-    given = [override for override in task if not key_of(override).startswith(OWN)]
+    base = [override for override in task if not key_of(override).startswith(OWN)]
     over = None if cfg.tune.over is None else list(cfg.tune.over)
     places = [text for text in HydraConfig.get().overrides.hydra if key_of(text) == "hydra.run.dir"]
     command = shlex.join(["python", "-m", "strobe.tune", *task, *places])  # as it goes on where it was broken off
     folder = Path(HydraConfig.get().runtime.output_dir)
     budget = seconds(cfg.tune.budget, "tune.budget=")
-    fresh = begin(folder, given, over, command=command, budget=budget)
+    fresh = begin(folder, base, over, command=command, budget=budget)
     tuning = begun(fresh, OUTPUTS / "tune", "hydra.run.dir=" if places else None, console)
     if tuning.folder != folder:
         shutil.rmtree(folder, ignore_errors=True)  # Hydra has just made it, and nothing will lie there
@@ -71,6 +71,6 @@ def _save(preset: Path, tuning: Tuning, console: Console) -> None:
     if not tuning.changes or tuning.recommended != tuning.best:
         say(console, f"tune.save={preset.stem}: nothing is measurably faster, so nothing was written.")
         return
-    ratio, told = (tuning.proof or {}).get("ratio"), command_of(tuning.best)
-    saving.save(preset, tuning.best, f"{times(ratio)} as fast: {told}" if ratio else told)
+    ratio, command = (tuning.proof or {}).get("ratio"), command_of(tuning.best)
+    saving.save(preset, tuning.best, f"{times(ratio)} as fast: {command}" if ratio else command)
     say(console, f"Saved: python train.py experiment={preset.stem}")

@@ -50,7 +50,7 @@ class Measuring(Comparing):
         number = 1 + len(list((self.folder / "looks").glob("*")))
         name = f"looks/{number}{run_name(overrides)}"
         for length in (seconds, LONGER * seconds):
-            given = [
+            training = [
                 *applied(overrides, self._without),
                 *ENDLESS_TRAINING,
                 f"trainer.max_time={{seconds:{max(1.0, length):.0f}}}",
@@ -59,10 +59,10 @@ class Measuring(Comparing):
                 "ceilings=true",
                 f"ceilings_seconds={self.config.ceilings_seconds}",
             ]
-            ended = self._train(given, self.folder / name)
+            ended = self._train(training, self.folder / name)
             if ended.status != "completed" and self._ready:  # which may hold what it needs
                 self._release()
-                ended = self._train(given, self.folder / name)
+                ended = self._train(training, self.folder / name)
             self.failure = ended.error
             if ended.status != "completed":
                 return None, name
@@ -76,16 +76,16 @@ class Measuring(Comparing):
     def alone(self, overrides: Sequence[str], side: str, changes: Sequence[str]) -> dict[str, Any] | None:
         """As of :class:`Comparing`, one after the other in a process of their own, begun anew after one that failed."""
         if self._alone is None:
-            given = [*applied(overrides, self._without), f"ceilings_seconds={self.config.ceilings_seconds}"]
+            settings = [*applied(overrides, self._without), f"ceilings_seconds={self.config.ceilings_seconds}"]
             (folder := self.folder / "alone").mkdir(parents=True, exist_ok=True)
-            self._alone = FreshProcess(measure_sides, given, folder, preload=[PRELOAD], guarded=True)
+            self._alone = FreshProcess(measure_sides, settings, folder, preload=[PRELOAD], guarded=True)
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it has ended
             self._alone.pipe.send((side, list(changes)))
-        found: dict[str, Any] | Failure | None = self._alone.receive(self._timeout())
-        if isinstance(found, Failure):
+        answer: dict[str, Any] | Failure | None = self._alone.receive(self._timeout())
+        if isinstance(answer, Failure):
             self._end_alone()
             return None
-        return found
+        return answer
 
     def _end_alone(self) -> None:
         if self._alone is not None:

@@ -38,16 +38,10 @@ def destination(name: str) -> Path:
     return path
 
 
-def save(path: Path, overrides: Sequence[str], told: str) -> None:
-    """Write the preset that composes to the same configuration as these overrides.
+def save(path: Path, overrides: Sequence[str], comment: str) -> None:
+    """Write the preset that composes to the same configuration as these overrides of ``train.py``; ``comment``: a line.
 
-    Args:
-        path: of the file; its folder exists.
-        overrides: of ``train.py``.
-        told: what was found, in a line.
-
-    Raises:
-        ConfigError: no preset can say what the overrides do, such as to delete a key.
+    Raises a :class:`ConfigError` if no preset can say what the overrides do, such as to delete a key.
     """
     wanted, choices = _composed(overrides)
     chosen = {group: choices[group] for group in GROUPS}
@@ -59,7 +53,7 @@ def save(path: Path, overrides: Sequence[str], told: str) -> None:
     good = False
     try:
         with whole(path) as partial:
-            partial.write_text(f"{MARK}: {' '.join(told.split())}\n{body}")
+            partial.write_text(f"{MARK}: {' '.join(comment.split())}\n{body}")
         with contextlib.suppress(HydraException, OmegaConfBaseException):
             good = _composed([f"experiment={path.stem}"])[0] == wanted
     finally:
@@ -73,14 +67,14 @@ def save(path: Path, overrides: Sequence[str], told: str) -> None:
 
 def difference(base: Mapping[str, Any], wanted: Mapping[str, Any]) -> dict[str, Any]:
     """The values of ``wanted`` that are others than in ``base``, nested as they are."""
-    found: dict[str, Any] = {}
+    different: dict[str, Any] = {}
     for key, value in wanted.items():
         if isinstance(value, dict) and isinstance(base.get(key), dict):
             if inner := difference(base[key], value):
-                found[key] = inner
+                different[key] = inner
         elif key not in base or base[key] != value:
-            found[key] = value
-    return found
+            different[key] = value
+    return different
 
 
 def _composed(overrides: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:

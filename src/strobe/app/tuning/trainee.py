@@ -18,14 +18,10 @@ from strobe.records.places import OUTPUT
 
 
 class Trainee(TakesTurns):
-    """One configuration that takes turns.
+    """One configuration, given as overrides of ``train.py``, that takes turns.
 
     It trains with all its callbacks and its logger, without an end, validation, checkpoints, schedule and profiler.
-
-    Args:
-        overrides: of ``train.py``.
-        folder: where callbacks write, and ``output.txt`` holds what is printed.
-        timeout: as of :class:`TakesTurns`.
+    Callbacks write into ``folder``, where ``output.txt`` holds what is printed.
     """
 
     def __init__(self, overrides: Sequence[str], folder: Path, *, timeout: float) -> None:
