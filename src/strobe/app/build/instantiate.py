@@ -46,7 +46,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
     torch.set_float32_matmul_precision(cfg.matmul_precision)
     folder = "tensorboard" if "TensorBoard" in cfg.logger._target_ else "csv"  # TensorBoard's lies beside the traces
     callbacks = _callbacks(cfg, run_dir, checkpoints(cfg, run_dir / CHECKPOINTS))
-    # Without a callback that writes them, the user's own perhaps, Lightning would write some.
+    # If no callback writes checkpoints, not even one of the user's, Lightning would write its own.
     writing = any(isinstance(callback, Checkpoint) for callback in callbacks)
     arguments["enable_checkpointing"] = bool(cfg.trainer.enable_checkpointing and writing)
     trainer = build_trainer(
@@ -54,7 +54,7 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
         default_root_dir=run_dir,
         logger=instantiate(cfg.logger, save_dir=run_dir / folder),
         callbacks=callbacks,
-        use_distributed_sampler=False,  # ours deal out each index once
+        use_distributed_sampler=False,  # Strobe's own deals out each index once
     )
     remove_left(run_dir / CHECKPOINTS)
     write_whole(trainer, hold=run_dir / CHECKPOINTS if wanted(cfg) == "auto" else None)

@@ -29,9 +29,9 @@ def build_trainer(arguments: dict[str, Any], **parts: Any) -> Trainer:
         named = [key for key in arguments if key in reason] or ["accelerator", "strategy", "devices"]
         refused = " ".join(f"trainer.{key}={arguments[key]}" for key in named)
         raise ConfigError(f"Lightning refuses {refused}: {reason}") from error
-    # Images would lose digits if they were 16 bits wide before they are standardised; the network takes what it needs.
+    # Images would lose digits as 16 bits before they are standardised; the network converts its own input.
     trainer.precision_plugin.convert_input = lambda data: data  # type: ignore[method-assign]
-    # It begins a broadcast wherever a rank happens to be, which then waits for the others; see strobe.attach.ending.
+    # It would begin a broadcast in the midst of a step, and wait for the other ranks; see strobe.attach.ending.
     trainer._signal_connector._sigterm_notifier_fn = lambda *_: None  # type: ignore[method-assign]
     if trainer.strategy.root_device.type == "cpu":  # which may be known only now
         check_devices(trainer.num_devices, os.cpu_count())

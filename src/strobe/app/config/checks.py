@@ -33,10 +33,10 @@ from strobe.present.format import counted
 from strobe.process.launch import refuse
 from strobe.tune.script import seconds
 
-MOST_THREADS = 8  # for each core: more only ever wait
+MOST_THREADS = 8  # for each core; more would only wait
 STARTING = 5.0  # seconds, about, until a training takes its first step
-MOST_WORKERS = 64  # for each core: some wait for a slow disk
-IMAGENET_STRIDE = 32  # pixels: of an image this small the imagenet stem's network leaves a single place
+MOST_WORKERS = 64  # for each core; many of them may wait for a slow disk
+IMAGENET_STRIDE = 32  # pixels; behind the imagenet stem, the network reduces such an image to one position
 FOLDERS = ("loader.directory", "data.cache")  # of this machine, whatever the address of the data
 
 
@@ -347,7 +347,7 @@ def forget_refused_sweep() -> None:
     if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
         return
     folder = Path(HydraConfig.get().sweep.dir)
-    with suppress(OSError):  # there is no such folder; others lie beside it
+    with suppress(OSError):  # the folder is missing, or others lie beside it
         if {path.name for path in folder.iterdir()} <= {"multirun.yaml"}:
             shutil.rmtree(folder)
             folder.parent.rmdir()

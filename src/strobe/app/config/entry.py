@@ -37,7 +37,7 @@ def command(name: str) -> Iterator[None]:
         yield
     except MISTAKES as error:
         refuse(mistake(error, name, sys.argv[1:]))
-    except Exception:  # a mistake of ours
+    except Exception:  # a bug
         if (number := heard()) is not None:
             sys.exit(128 + number)
         traceback.print_exc()

@@ -40,7 +40,7 @@ ALIASES = {  # what other programs call a key
     **dict.fromkeys(("output_dir", "out_dir", "save_dir", "output"), "hydra.run.dir"),
     "name": "model.name",
 }
-WANTED = {
+WANTED = {  # by OmegaConf's message: what to give in place of a value of a wrong type
     r"could not be converted to Integer": "a whole number",
     r"could not be converted to Float": "a number",
     r"is not a valid bool": "true or false",
@@ -50,13 +50,13 @@ WANTED = {
 }
 QUOTING = "give KEY=VALUE, and quote a value with spaces or any of ,={}[]()$, such as \"data.root='my data'\""
 NO_NAME = (int, float, list, type(None), RangeSweep, IntervalSweep)  # a bool is an int
-NEAR = 0.7  # of get_close_matches: a typing mistake, no other word
-NEARER = 0.8  # in another group
+NEAR = 0.7  # the cutoff of get_close_matches for a typing mistake
+NEARER = 0.8  # the cutoff for a key of another group
 
 
 def mistake(error: Exception, name: str = "config", overrides: Sequence[str] = ()) -> StrobeError:
     """One of ``MISTAKES`` as an error of Strobe's, which has an exit code; the arguments are those of ``sentence``."""
-    known = error.__cause__ if isinstance(error.__cause__, StrobeError) else error  # of a job that a launcher ran
+    known = error.__cause__ if isinstance(error.__cause__, StrobeError) else error  # raised in a launcher's job
     return known if isinstance(known, StrobeError) else ConfigError(sentence(error, name, overrides))
 
 
@@ -79,7 +79,8 @@ def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = 
     elif match := re.match(r"Could not append to config\. An item is already at '([^']+)'", text):
         message = f"+{match[1]} is a key already; give {match[1]}=VALUE, without the +"
     elif match := re.match(r"Error merging override (.+)", text):
-        message = f"{match[1]} does not fit; {_wanted(cause)}"
+        remedy = next((f"give {value}" for pattern, value in WANTED.items() if re.search(pattern, cause)), cause)
+        message = f"{match[1]} does not fit; {remedy}"
     elif match := re.match(r"Multiple values for ([^.\s]+)\.", text):
         message = f"{match[1]} has a choice already; give {match[1]}=CHOICE, without a +"
     elif match := re.match(r"Ambiguous value for argument '(([^=]+)=(.+))'", text):
@@ -89,11 +90,6 @@ def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = 
         message = " ".join(re.sub(r"\s*(?:full_key|object_type|reference_type)[:=].*", "", text).split())
         message = f"{place[1]}: {message}" if place else message
     return message
-
-
-def _wanted(cause: str) -> str:
-    """What to give in place of a value of a wrong type, from OmegaConf's message."""
-    return next((f"give {wanted}" for pattern, wanted in WANTED.items() if re.search(pattern, cause)), cause)
 
 
 def suggestion(key: str, known: Sequence[str]) -> str:

@@ -11,7 +11,7 @@ from strobe.present.format import counted
 from strobe.records.run import CONFIG, read_yaml
 
 OUTPUTS, CHECKPOINTS = Path("outputs"), "checkpoints"  # where runs lie, and in a run its checkpoints
-MAY_CHANGE = {  # keys of data and model in which a resumed run may differ: how images come, and how it is computed
+MAY_CHANGE = {  # keys of data and model that leave what is trained as it was
     *("batch_size", "val_batch_size", "download", "verify", "endpoint", "requests", "timeout_seconds", "cache"),
     *("cache_gb", "channels_last", "compile", "fused", "weights"),
 }

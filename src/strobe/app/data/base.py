@@ -27,7 +27,7 @@ from strobe.app.storage.objects import Storage
 from strobe.errors import DataError
 
 SPLITS = ("train", "val", "test")
-SMALL = 32  # pixels: of a single image this small many networks' last batch normalisation has nothing to normalise
+SMALL = 32  # pixels; in a batch of one such image, many networks' last batch normalisation gets single values
 
 
 class ImageData(LightningDataModule, ABC):
@@ -187,7 +187,7 @@ class ImageData(LightningDataModule, ABC):
         batches, seen = ShardedBatches(order, self.batch_size, world=trainer.world_size), state["seen"]
         used = batches.used(seen)
         layers = trainer.lightning_module.modules() if trainer.lightning_module else ()
-        # Whose normalisation needs two images, or two values of one.
+        # Batch normalisation needs two images, or two values of one.
         if (self.size and self.size <= SMALL) or any(isinstance(layer, nn.BatchNorm1d) for layer in layers):
             seen = min(seen, max(0, len(order) - batches.least))
         self._resumed = state["epoch"], used, seen
@@ -209,7 +209,7 @@ class ImageData(LightningDataModule, ABC):
         if not pixels.is_floating_point():
             full_scale = self.full_scale
             clips = pixels.dtype != torch.uint8 or full_scale < 255
-            if pixels.device.type == "cpu":  # memory that an earlier batch has left; on a GPU torch sees to that
+            if pixels.device.type == "cpu":  # reuses an earlier batch's memory, as torch does on a GPU
                 floats = self._floats.take(pixels.shape, torch.float32)
             else:
                 floats = torch.empty(pixels.shape, dtype=torch.float32, device=pixels.device)

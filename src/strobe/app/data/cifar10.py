@@ -21,7 +21,7 @@ from strobe.errors import DataError
 
 FOLDER = datasets.CIFAR10.base_folder
 _, URL, SIZE = PUBLISHED["cifar10"]
-# Of the archive, as Keras publishes it: torchvision knows an MD5 only, which somebody who replaces it can give it.
+# Of the archive, as Keras publishes it. Torchvision only has its MD5, which another file can be given.
 CHECKSUM = "sha256:6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce"
 SAFE = {
     ("numpy._core.multiarray", "_reconstruct"),

@@ -92,7 +92,7 @@ class LazyLoader(DataLoader[Batch]):
             workers = getattr(batches, "_workers", ())
             try:
                 explained = lost_batch(error, workers)
-            except RuntimeError as again:  # by torch's signal handler, a moment after its own finding
+            except RuntimeError as again:  # from torch's signal handler, a moment later
                 explained = lost_batch(again, workers)
             if self.num_workers:  # now: freed later with the error's frames, each of them would be waited for 5 s
                 batches._shutdown_workers()

@@ -23,7 +23,7 @@ class BufferPool:
     """
 
     def __init__(self) -> None:
-        self.pinned = False  # heeded in the training process only
+        self.pinned = False  # only in the training process
         self._kept: list[UntypedStorage] = []
         self._lock = threading.Lock()
 
@@ -37,7 +37,7 @@ class BufferPool:
         with self._lock:
             for place, storage in enumerate(self._kept):
                 if storage.nbytes() >= size and _users(storage) == 1 and not storage.is_shared():
-                    self._kept.append(self._kept.pop(place))  # the newest is the warmest, and forgotten last
+                    self._kept.append(self._kept.pop(place))  # the newest is warmest, and is dropped last
                     return _over(storage, shape, dtype)
             self._kept = [storage for storage in self._kept if _users(storage) > 1][1 - MOST :]
             self._kept.append(torch.empty(size, dtype=torch.uint8).untyped_storage())

@@ -70,7 +70,7 @@ class PackedData(BatchData):
     def __init__(
         self, loader: PackedLoader, source: TileSource | PhotoSource, images: Images, bands: Sequence[int]
     ) -> None:
-        super().__init__(loader, replace(source, paths=PathTable(()), objects=None))  # a worker need not get these
+        super().__init__(loader, replace(source, paths=PathTable(()), objects=None))  # which workers do not need
         self.images = images
         self.planes = Planes(images, [images.layout.bands.index(band) for band in bands])
         self.shape, self.dtype = self.planes.shape, self.planes.dtype
@@ -119,9 +119,5 @@ def photos(source: PhotoSource) -> Contents:
     if kind != "resize":
         raise ConfigError(ONE_CROP.format(choice="loader=packed", framing=kind))
     layout, loader = Layout(f"photos-{size}", "|u1", (3, size, size), (0, 1, 2)), PilLoader(scale="device")
-    read = _reading(source, loader, _whole, size)
+    read = _reading(source, loader, lambda height, width: (0, 0, height, width), size)
     return Contents(source.paths, layout, lambda path: read(path).numpy(), source.objects)
-
-
-def _whole(height: int, width: int) -> tuple[int, int, int, int]:
-    return 0, 0, height, width

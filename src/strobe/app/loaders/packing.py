@@ -36,7 +36,7 @@ SPARE = 64 << 20  # bytes that stay free on the disk
 _CHUNK = 64  # images read ahead
 VERSION = 2  # raise it with any change to the format: packs of another version are rebuilt
 MANIFEST = "manifest.json"
-_FILES = 256  # per thread and task: single files would cost ten times as much to hand over
+_FILES = 256  # per task of a thread; a task for each file would cost ten times as much
 
 
 class StaleError(Exception):
@@ -174,7 +174,7 @@ def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, 
     """
     folder_of_files, form = common_folder(contents.paths), contents.layout.form
     root = folder_of_files if contents.objects else os.path.abspath(folder_of_files)  # noqa: PTH100
-    # The same folder for a set whose files change.
+    # A set whose files change keeps its folder.
     folder = directory / f"{Path(root).name}-{form}-{digest(os.fsencode(f'{form} {root}'), 4)}"
     with suppress(StaleError):
         manifest = _current(folder, contents.layout, contents.sources(), verify)
@@ -261,7 +261,7 @@ def _write(partial: Path, contents: Contents, size: int) -> str:
     paths, layout, checksum = contents.paths, contents.layout, _new_checksum()
     chunks = range(0, len(paths), _CHUNK)
     with partial.open("wb") as file, ThreadPoolExecutor(threads()) as pool:
-        os.posix_fallocate(file.fileno(), 0, size)  # a full disk fails now; later it could kill who maps the file
+        os.posix_fallocate(file.fileno(), 0, size)  # a full disk fails here, not with SIGBUS where the file is mapped
         for start in shown(chunks, "Packing"):
             for image in pool.map(contents.read, paths[start : start + _CHUNK]):
                 pixels = np.ascontiguousarray(image, dtype=layout.dtype)

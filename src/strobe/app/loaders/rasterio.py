@@ -14,7 +14,7 @@ from strobe.app.loaders.base import TileLoader
 from strobe.app.loaders.sources import TileSource
 from strobe.callbacks.spans import span
 
-_quiet = threading.Lock()  # what is ignored is the whole process's
+_quiet = threading.Lock()  # warnings are ignored in the whole process
 
 
 class RasterioLoader(TileLoader):

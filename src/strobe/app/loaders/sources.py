@@ -19,7 +19,7 @@ from strobe.app.storage.objects import Contents
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
 
-MOST_ASKED = 32  # photos, for their size
+MOST_HEADERS = 32  # of photos, read to find their usual size
 MOST_PIXELS = (1 << 28) // 3  # of an image, whichever loader reads it: Pillow's own limit, 256 MiB in colours
 TOO_LARGE = f"it has more than {MOST_PIXELS:,} pixels, the most that are decoded"
 
@@ -170,7 +170,7 @@ class PhotoSource(FileSource):
         from PIL import Image
 
         sizes = []
-        files = self.indices[:: -(-len(self) // MOST_ASKED)]
+        files = self.indices[:: -(-len(self) // MOST_HEADERS)]
         contents = self.fetch(files)
         for place, file in enumerate(files.tolist()):
             with (

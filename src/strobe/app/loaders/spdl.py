@@ -12,9 +12,9 @@ from torch import Tensor
 from strobe.app.loaders.photos import Box, Frame, PhotoLoader
 from strobe.errors import DataError
 
-# How FFmpeg calls JPEG's and PNG's forms of 8 bits a colour; others (CMYK, 16 bits) it converts as nobody else does.
+# FFmpeg's names of 8-bit formats in JPEG and PNG. It converts others (CMYK, 16 bits) as no other decoder does.
 FORMS = {"yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p", "gray", "monob", "pal8", "ya8", "rgb24", "rgba"}
-QUIET = -8  # AV_LOG_QUIET: what is wrong with a file, Pillow says
+QUIET = -8  # AV_LOG_QUIET: Pillow says what is wrong with a file
 START, END = b"\xff\xd8", b"\xff\xd9"  # of a JPEG file
 CHROMA = 4  # pixels: no form of JPEG's has coarser colours, and none is interpolated from farther away
 EXACTLY = "flags=bilinear+accurate_rnd+full_chroma_int+full_chroma_inp,format=rgb24"
@@ -35,7 +35,7 @@ class SpdlLoader(PhotoLoader):
     def decode(self, content: bytes, frame: Frame, size: int) -> Tensor | None:
         """Colours (3, size, size) uint8; None if FFmpeg cannot decode the photo, or decodes it as no other does."""
         io = _library()
-        if content.startswith(START) and not content.endswith(END):  # FFmpeg would not mind: its end may be missing
+        if content.startswith(START) and not content.endswith(END):  # truncated, perhaps, which FFmpeg would ignore
             return None
         try:
             packets = io.demux_image(content)

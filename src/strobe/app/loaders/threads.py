@@ -4,7 +4,7 @@ import threading
 
 import torch
 
-DISK_THREADS = 16  # that ask for files or folders: a network's disk answers one slowly, and many together
+DISK_THREADS = 16  # that stat and list files: a network disk answers slowly, but many at once
 
 _becoming = threading.Lock()
 

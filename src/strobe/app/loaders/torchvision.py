@@ -10,7 +10,7 @@ from torchvision.transforms.v2.functional import resize
 
 from strobe.app.loaders.photos import Frame, PhotoLoader
 
-# Its decoders are leaving for TorchCodec (torchvision 0.29 says so once a process), and are still what people use.
+# Its decoders are moving to TorchCodec (torchvision 0.29 says so once a process), but are still widely used.
 warnings.filterwarnings("ignore", "The image decoding and encoding capabilities of TorchVision", DeprecationWarning)
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -28,7 +28,7 @@ class TorchvisionLoader(PhotoLoader):
             return None
         try:
             photo: Tensor = decode_image(torch.frombuffer(bytearray(content), dtype=torch.uint8), ImageReadMode.RGB)
-        except RuntimeError:  # what is wrong, Pillow says, or it reads the photo
+        except RuntimeError:  # Pillow reads the photo, or says what is wrong
             return None
         if photo.ndim != 3 or photo.dtype != torch.uint8:
             return None

@@ -200,4 +200,4 @@ def _compile(library: Library, path: Path) -> None:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error.__cause__ or error).split())  # torch's own words hide the loader's
+    return " ".join(str(error.__cause__ or error).split())  # torch's message hides the dynamic linker's

@@ -47,7 +47,7 @@ class Cache:
                 free = {place: _unused(place) for place in roots}
                 sizes = {place: _files(place, unused=free[place]) for place in roots}
                 used = os.open(self.own / USED, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-                weakref.finalize(self, os.close, used)  # until then nobody removes what the root has here
+                weakref.finalize(self, os.close, used)  # until then no other process removes this root's objects
                 os.utime(used)
                 fcntl.flock(used, fcntl.LOCK_SH)
                 own = sizes.pop(self.own)
@@ -59,7 +59,7 @@ class Cache:
                 if total + new > self.most:
                     kept = current()
                     total -= _remove({path: size for path, size in own.items() if path.name not in kept})
-                for path, size in own.items():  # the bound is lower than it was
+                for path, size in own.items():  # the limit was lowered
                     if total > self.most:
                         total -= _remove({path: size})
                 count(total)

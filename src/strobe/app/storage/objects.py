@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -95,10 +96,9 @@ class Storage:
         with self._explained(self.root):
             top = store.list_with_delimiter()
             with ThreadPoolExecutor(LISTERS) as pool:
-                below = list(pool.map(lambda prefix: _all(store, prefix), top["common_prefixes"]))
-        entries = sorted(
-            (one["path"], one["size"], one["e_tag"] or "") for part in (top["objects"], *below) for one in part
-        )
+                below = pool.map(lambda prefix: list(store.list(prefix)), top["common_prefixes"])
+                pages = [top["objects"], *chain.from_iterable(below)]
+        entries = sorted((one["path"], one["size"], one["e_tag"] or "") for page in pages for one in page)
         return Listed(
             [key for key, _, _ in entries],
             np.array([size for _, size, _ in entries], dtype=np.int64),
@@ -182,7 +182,7 @@ class Storage:
             try:
                 content = store.get_range(key, start=start, length=len(into))
                 size = start + len(content)
-            except Exception:  # servers differ in what they say where all these bytes are beyond the end
+            except Exception:  # servers answer differently where the whole range is beyond the end
                 if (size := store.head(key)["size"]) >= end:
                     raise
         if size < end:
@@ -239,7 +239,7 @@ class Storage:
         code = match[1] if (match := re.search(r"<Code>(\w+)</Code>", text)) else ""
         status = match[1] if (match := re.search(r"status code: (\d+)", text)) else ""
         where = f"data.endpoint={self.endpoint}" if self.endpoint else "the network"
-        if "/latest/" in text:  # the client asked a machine of AWS's for its role
+        if "/latest/" in text:  # the client tried the metadata of an AWS machine
             return f"{address}: there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY{OPEN}"
         if "Account must be specified" in text:
             return f"{address}: there is no account; set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"
@@ -260,11 +260,6 @@ class Storage:
             f"{address} cannot be fetched: {reason}, after tries for up to {self.timeout_seconds:g} s; check {where}, "
             "or give data.timeout_seconds=SECONDS"
         )
-
-
-def _all(store: Any, prefix: str) -> list[Any]:
-    """What is below a prefix, at any depth."""
-    return [one for page in store.list(prefix) for one in page]
 
 
 def _name(key: str, version: int) -> str:

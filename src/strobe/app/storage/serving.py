@@ -42,7 +42,7 @@ def serving(folder: Path) -> Iterator[str]:
             _wait(endpoint, process, Path(log.name))
             yield endpoint
         finally:
-            process.kill()  # a polite end takes it 25 s
+            process.kill()  # SIGTERM would take 25 s
             process.wait()
 
 
@@ -63,7 +63,7 @@ def _wait(endpoint: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
     while process.poll() is None and time.monotonic() < deadline:
         try:
             opener.open(endpoint, timeout=1)
-        except urllib.error.HTTPError:  # it refuses us, so it is there
+        except urllib.error.HTTPError:  # it refuses the request, so it serves
             return
         except OSError:
             time.sleep(0.05)

@@ -31,7 +31,7 @@ def conclude(folder: Path, keys: DictConfig | None = None) -> int:
         code = compare(folder, parse, baseline, limit)
     except StrobeError as error:
         print(error, file=sys.stderr)
-    except Exception as error:  # of a full disk, a mistake of ours: the runs are what matters
+    except Exception as error:  # a full disk, or a bug: the runs are kept all the same
         reason = " ".join(str(error).split()) or type(error).__name__
         again = shlex.join(["python", "-m", "strobe.compare", str(folder)])
         message = f"The runs could not be compared ({reason}); they are kept: {again} compares them"

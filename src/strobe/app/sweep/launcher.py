@@ -61,7 +61,7 @@ class Processes:
             except KeyboardInterrupt as interrupt:
                 self._break_off(campaign.sweep)
                 sys.exit(exit_code(interrupt))
-            # For a sweeper failed cells have been measured too.
+            # To a sweeper, failed cells are measured, too.
             done = JobStatus.COMPLETED
             return [JobReturn(overrides=c.overrides, status=done, _return_value=campaign.rate(c)) for c in cells]
 
@@ -80,7 +80,7 @@ class Processes:
 
     def _break_off(self, sweep: Sweep) -> None:
         """Compare what was measured, and say how to continue."""
-        with contextlib.suppress(KeyboardInterrupt):  # it may not matter any more
+        with contextlib.suppress(KeyboardInterrupt):  # a second request leaves the comparison out
             if any(run.status == "completed" for run in sweep.runs()):
                 conclude(self._folder)
             print(f"Interrupted; what was measured is kept. Continue with: {sweep.command}", flush=True)
