@@ -135,9 +135,9 @@ class NativePhotos(NativeData):
         sizes = known[at].astype(np.int64)
         unknown = (sizes == 0).any(axis=1)  # any: another process may have written a height but not yet the width
         if unknown.any():
-            now = _measured(files, torch.from_numpy(unknown), threads)
-            fits = (now > 0) & (now.prod(axis=1, keepdims=True) <= MOST_PIXELS)  # Pillow names what is wrong
-            sizes[unknown] = known[at[unknown]] = np.where(fits, now, -1)
+            measured = _measured(files, torch.from_numpy(unknown), threads)
+            fits = (measured > 0) & (measured.prod(axis=1, keepdims=True) <= MOST_PIXELS)  # Pillow names what is wrong
+            sizes[unknown] = known[at[unknown]] = np.where(fits, measured, -1)
         sizes = np.maximum(sizes, 0)
         boxes = self.source.framing.boxes(sizes, selection.images.numpy(), selection.epoch)
         boxes[sizes[:, 0] == 0] = 0

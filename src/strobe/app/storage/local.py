@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from strobe.app.storage.folder import Objects
 from strobe.errors import DataError
 from strobe.records.files import whole
 
@@ -74,8 +75,9 @@ class LocalFolder:
                     waiting.appendleft((entry.path, f"{real}/{entry.name}"))
         return sorted(names)
 
-    def objects(self, paths: Sequence[str]) -> None:
+    def objects(self, paths: Sequence[str]) -> Objects | None:
         """None: these files are no objects in storage."""
+        return None
 
     def sizes(self) -> dict[str, int]:
         """The bytes of each file directly in it that is whole."""
