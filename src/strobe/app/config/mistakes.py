@@ -63,10 +63,7 @@ def mistake(error: Exception, name: str = "config", overrides: Sequence[str] = (
 def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = ()) -> str:
     """Which override is wrong, and what fits; an unknown error becomes one line as it is.
 
-    Args:
-        error: from Hydra, OmegaConf or Strobe.
-        name: of the configuration that could not be composed; its keys are what may have been meant.
-        overrides: that were given.
+    The keys of configuration ``name``, which could not be composed with ``overrides``, are what may have been meant.
     """
     text, cause = str(error), str(error.__cause__ or "").partition("\n")[0]
     if isinstance(error, MissingConfigException) and error.options is not None:

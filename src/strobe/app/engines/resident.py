@@ -46,10 +46,8 @@ class ResidentEngine:
 
     ``num_workers`` processes load it, and end before training. Each rank holds whole splits. A split's memory is freed
     with its data set. The first split is refused unless all splits requested by then fit: with Lightning, those of
-    training and validation.
-
-    Attributes:
-        dry_step: trains on images (N, C, H, W) and forgets it. On a GPU what this takes must fit beside the splits.
+    training and validation. ``dry_step`` trains on images (N, C, H, W) and forgets it; what this takes on a GPU must
+    fit beside the splits.
     """
 
     dry_step: Callable[[Tensor], object] | None = None

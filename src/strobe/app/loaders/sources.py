@@ -29,11 +29,7 @@ class PathTable(Sequence[str]):
 
     A list of Python strings grows each worker's memory: reading one changes its reference count, and
     copy-on-write then copies its page (pytorch#13246, pytorch#20433). Tensors are also shared with workers that
-    do not start as a copy of this process.
-
-    Args:
-        paths: as they are, or as they lie below ``folder``.
-        folder: that comes before each path.
+    do not start as a copy of this process. Where a ``folder`` is given, it comes before each path.
     """
 
     def __init__(self, paths: Sequence[str], folder: str = "") -> None:

@@ -8,17 +8,13 @@ from strobe.app.model.weights import from_file, load, published
 
 
 def build_resnet18(*, channels: int, classes: int, stem: str = "imagenet", weights: str | None = None) -> ResNet:
-    """A resnet18 (He et al. 2016, arXiv:1512.03385).
+    """A resnet18 (He et al. 2016, arXiv:1512.03385) from images of so many ``channels`` to ``classes``.
 
-    Args:
-        channels: of the images.
-        classes: outputs.
-        stem: ``imagenet`` (7x7, stride 2, max-pool) or ``cifar`` (3x3, stride 1, none).
-        weights: None for a random start, ``imagenet`` for the published ones, or a file: a state dict of
-            torchvision's resnet18, or a checkpoint of a run of this project. A first convolution for three channels is
-            spread over the channels, and a last layer for other classes starts at random. Raises a DataError if weights
-            cannot be downloaded or read, a ConfigError if there are none, or they belong to another
-            network.
+    ``stem`` is ``imagenet`` (7x7, stride 2, max-pool) or ``cifar`` (3x3, stride 1, none). ``weights`` are None for a
+    random start, ``imagenet`` for the published ones, or a file: a state dict of torchvision's resnet18, or a
+    checkpoint of a run. A first convolution for three channels is spread over the channels, and a last layer for other
+    classes starts at random. Raises a DataError if weights cannot be downloaded or read, a ConfigError if there are
+    none, or they belong to another network.
     """
     network = resnet18(num_classes=classes)
     if stem == "cifar":

@@ -25,21 +25,12 @@ LIBRARY = Library(
 
 
 def decode_crop_jpeg(data: Tensor, top: int, left: int, height: int, width: int) -> Tensor:
-    """A box of one photo, not resized.
+    """A box of one photo, in its pixels and not resized: (3, height, width) uint8.
 
     Bit for bit what Pillow and torchvision give: a full decode by libjpeg-turbo, cropped afterwards. Like both of them
-    it ignores the EXIF orientation.
-
-    Args:
-        data: (B,) uint8, the encoded photo: grey or colour, baseline or progressive (but without a scan missing, and
-            of 100 scans at most); no CMYK.
-        top, left, height, width: the box, in pixels of the photo.
-
-    Returns:
-        (3, height, width) uint8.
-
-    Raises:
-        RuntimeError: the photo is damaged or of another kind, or the box does not lie within it.
+    it ignores the EXIF orientation. ``data`` (B,) uint8 is the encoded photo: grey or colour, baseline or progressive
+    (but without a scan missing, and of 100 scans at most); no CMYK. Raises a RuntimeError if it is damaged or of
+    another kind, or the box does not lie within it.
     """
     box: Tensor = operators(LIBRARY).decode_crop_jpeg(data, top, left, height, width)
     return box

@@ -24,11 +24,8 @@ LONGER = 5  # times as long a second probe run takes, if the first held no measu
 class Measuring(Comparing):
     """Configurations of ``train.py``; what is measured alone ends when trainings compare.
 
-    Args:
-        folder: as of :class:`Comparing`; runs lie below it in ``looks``.
-        config: how long things take.
-        deadline: as of :class:`Comparing`.
-        without: overrides that take out what would end a training, such as ``~callbacks.stopping``.
+    Probe runs lie in ``looks``, below the folder. The overrides ``without`` take out what would end a training, such as
+    ``~callbacks.stopping``.
     """
 
     def __init__(self, folder: Path, config: TuneConfig, *, deadline: float, without: Sequence[str] = ()) -> None:

@@ -37,9 +37,7 @@ def _train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
 def train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
     """Train with these overrides of ``train.py``, and take turns, until this process is ended.
 
-    Raises:
-        ConfigError: a value cannot work.
-        DataError: data is missing, or cannot be loaded.
+    Raises a :class:`ConfigError` for a value that cannot work, a :class:`DataError` for data that cannot be loaded.
     """
     import torch
 
