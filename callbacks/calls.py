@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .contents import followed, number_of
-from .lines import Line
+from .frames import Line
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
 DECOMPOSITIONS = {  # and what solves by them: the place of the matrix among their operands

@@ -37,5 +37,5 @@ def rows_of(path: Path, rank: int) -> Path:
 
 
 def lines_of(path: Path) -> Path:
-    """Where a rank other than 0 leaves ``Looks.found``, beside its rows."""
+    """Where a rank other than 0 leaves ``Looks.records``, beside its rows."""
     return path.with_name(f"{path.stem}-lines.json")

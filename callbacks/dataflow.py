@@ -24,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from .calls import DECOMPOSITIONS, PICKING, PRODUCTS, SOFTMAX, Call, Operation, Source, call_of, is_random
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
-from .lines import Line, is_own, own_lines
+from .frames import Line, is_users, user_lines
 
 STEPS = 2  # that are followed: the second one shows what becomes of the first one's results, and what is the same
 CALLING = 5e-5  # seconds before an operation, at most, that count as calling it
@@ -170,7 +170,7 @@ class Dataflow(TorchDispatchMode):
             if writer is not None and not call.backward and call.name == "detach" and _is_detached(frame):
                 writer.ends = True  # maybe for NumPy
             return
-        caller = own_lines(frame)
+        caller = user_lines(frame)
         if caller is None or len(self.operations) == MOST:
             self.operations, self._over = [], True
             return
@@ -358,7 +358,7 @@ def _site(frame: FrameType | None) -> int:
     called = list[tuple[CodeType, int]]()
     while frame is not None:
         called.append((frame.f_code, frame.f_lasti))
-        if is_own(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
             break
         frame = frame.f_back
     return hash(tuple(called))

@@ -69,8 +69,8 @@ class Threads:
             self._lines.end()
 
     def lines(self) -> list[dict[str, Any]]:
-        """As ``Looks.found``: of the calling thread and of others; those of workers once looks have ended."""
-        return (self._lines.looks.found() if self._lines else []) + self._workers.found.found()
+        """As ``Looks.records``: of the calling thread and of others; those of workers once looks have ended."""
+        return (self._lines.looks.records() if self._lines else []) + self._workers.looks.records()
 
     def operations(self) -> dict[str, float] | None:
         """As ``Operations.found``."""
@@ -84,11 +84,11 @@ class Threads:
         if self._began is None or self._looked <= self._began:
             return []
         seconds = self._looked - self._began
-        found = defaultdict[str, float](float)
+        cores = defaultdict[str, float](float)
         for one in self._threads.values():
-            found[one.name] += (one.now - one.before) / seconds
-        busiest = sorted(found, key=lambda name: -found[name])
-        return [{"name": name, "cores": found[name]} for name in busiest if found[name] > 0]
+            cores[one.name] += (one.now - one.before) / seconds
+        busiest = sorted(cores, key=lambda name: -cores[name])
+        return [{"name": name, "cores": cores[name]} for name in busiest if cores[name] > 0]
 
 
 def _core_seconds(number: int) -> float | None:

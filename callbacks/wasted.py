@@ -11,7 +11,7 @@ from .batchable import together
 from .calls import PICKING, PRODUCTS, SOFTMAX, Operation
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow
-from .lines import Line, located
+from .frames import Line, located
 
 KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast", "attention")
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer

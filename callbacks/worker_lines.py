@@ -26,7 +26,7 @@ MODULES = ("torch.utils.data._utils.worker", "torchdata.stateful_dataloader.stat
 
 
 class WorkerLines:
-    """Looks at workers that are started from now on, until ``end``; ``found`` is what was seen of all.
+    """Looks at workers that are started from now on, until ``end``; ``looks`` has those at all of them.
 
     Loaders let nobody in but by the function that each worker runs: that one is called with a thread beside it, which
     writes what it saw into a folder that is made within ``directory`` until the end. Workers that are started where no
@@ -35,7 +35,7 @@ class WorkerLines:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.found = Looks()
+        self.looks = Looks()
         self._put: list[_LookedAt] = []
         self._owner = os.getpid()
         modules = [module for name in MODULES if (module := sys.modules.get(name)) and _is_its_own(module)]
@@ -59,7 +59,7 @@ class WorkerLines:
         atexit.unregister(self.end)
         for path in self._folder.glob("*.json"):
             with suppress(OSError):
-                self.found.add(_places(json.loads(path.read_text())))
+                self.looks.add(_places(json.loads(path.read_text())))
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -70,8 +70,8 @@ class _LookedAt:
         self.module, self.folder = module, folder
         self.loop: Callable[..., None] = getattr(module, LOOP)
 
-    def __call__(self, *given: Any) -> None:  # in a process that was forked
-        _work(self._wanted(), self.loop, *given)
+    def __call__(self, *args: Any) -> None:  # in a process that was forked
+        _work(self._wanted(), self.loop, *args)
 
     def __reduce__(self) -> Any:  # for one that was not
         return partial, (_work, self._wanted(), self.module.__name__)
@@ -80,14 +80,14 @@ class _LookedAt:
         return self.folder if torch.is_grad_enabled() else None
 
 
-def _work(folder: str | None, loop: Callable[..., None] | str, *given: Any) -> None:
+def _work(folder: str | None, loop: Callable[..., None] | str, *args: Any) -> None:
     lines = None
     with suppress(Exception):  # the user's training goes on without
         if folder is not None and len(list(Path(folder).iterdir())) < MOST:
             lines = Lines(lambda: LOADING, keep=partial(_keep, Path(folder, f"{os.getpid()}.json")))
     try:
         run: Callable[..., None] = getattr(import_module(loop), LOOP) if isinstance(loop, str) else loop
-        run(*given)
+        run(*args)
     finally:
         if lines is not None:
             lines.end()
@@ -101,7 +101,7 @@ def _is_its_own(module: ModuleType) -> bool:
 def _keep(path: Path, looks: Looks) -> None:
     with suppress(OSError):  # nobody wants them any more
         draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(looks.all()))
+        draft.write_text(json.dumps(looks.counts()))
         draft.replace(path)
 
 

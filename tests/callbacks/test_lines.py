@@ -72,7 +72,7 @@ def test_without_a_trainer_the_innermost_line_counts() -> None:
     for _ in range(20):
         pause()
     seen.end()
-    assert (seen.looks.found()[0]["phase"], seen.looks.found()[0]["function"]) == ("forward", "pause")
+    assert (seen.looks.records()[0]["phase"], seen.looks.records()[0]["function"]) == ("forward", "pause")
 
 
 def test_what_releases_pythons_lock_for_long_is_not_seen_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_a_comprehension_is_part_of_its_function() -> None:
     for _ in range(5):
         slow()
     seen.end()
-    assert seen.looks.found()[0]["function"] == "slow"
+    assert seen.looks.records()[0]["function"] == "slow"
 
 
 def test_the_line_that_collects_garbage_is_told() -> None:
@@ -118,7 +118,7 @@ def test_the_line_that_collects_garbage_is_told() -> None:
     gc.collect()
     seen.end()
     gc.collect()
-    (found,) = (line for line in seen.looks.found() if line["phase"] == "garbage_collection")
+    (found,) = (line for line in seen.looks.records() if line["phase"] == "garbage_collection")
     assert (found["function"], found["share"]) == ("tidy", 1.0)
     assert Path(__file__).read_text().splitlines()[found["line"] - 1].strip() == "gc.collect()"
 
@@ -164,7 +164,7 @@ def test_no_collection_begins_while_stacks_are_read(monkeypatch: pytest.MonkeyPa
 
 CALLING = """
 import gc, sys, threading, time
-from strobe.callbacks import lines
+from strobe.callbacks import frames, lines
 
 def call(depth):
     objects = [{} for _ in range(3)]
@@ -172,7 +172,7 @@ def call(depth):
 
 def look():
     while not over:
-        lines.own_line(lines.stacks()[main])
+        frames.user_line(lines.stacks()[main])
 
 over, main = False, threading.get_ident()
 gc.set_threshold(20, 2, 2)
@@ -212,7 +212,7 @@ def test_looks_keep_nothing_alive_that_a_function_held() -> None:
     try:
         for _ in range(12):
             step()
-        assert any(one["function"] == "step" for one in looking.looks.found())  # they did look into it
+        assert any(one["function"] == "step" for one in looking.looks.records())  # they did look into it
         assert wait_for(lambda: [one() for one in held] == [None] * 12, 60)  # a look may be under way
     finally:
         gc.set_threshold(*thresholds)
@@ -249,4 +249,4 @@ def test_a_forward_is_told_with_its_class() -> None:
         network()
     seen.end()
     own = test_a_forward_is_told_with_its_class.__name__  # in which a thread without a core may be looked at often
-    assert {one["function"] for one in seen.looks.found()} - {own} == {"pause", "Network.forward"}
+    assert {one["function"] for one in seen.looks.records()} - {own} == {"pause", "Network.forward"}

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
-from strobe.callbacks import lines, threads
+from strobe.callbacks import frames, lines, threads
 from strobe.callbacks.columns import (
     BETWEEN,
     CALLING_BACKWARD,
@@ -234,7 +234,7 @@ def test_a_line_that_only_begins_the_backward_pass_is_told_from_what_runs_in_it(
     seen = Lines(lambda: "backward")
     loop()
     seen.end()
-    found = {(one["function"], one["library"]) for one in seen.looks.found()}
+    found = {(one["function"], one["library"]) for one in seen.looks.records()}
     assert {("pause", ""), ("loop", CALLING_BACKWARD)} <= found
 
 
@@ -263,7 +263,7 @@ def test_a_librarys_function_that_has_no_frame_is_told_by_the_name_that_calls_it
     for _ in range(8):
         draw()
     seen.end()
-    called = {(one["code"], one["library"]) for one in seen.looks.found() if one["function"] == "draw"}
+    called = {(one["code"], one["library"]) for one in seen.looks.records() if one["function"] == "draw"}
     assert {("np.array(", "numpy"), ("torch.mm(values, values)", ""), ("sorted(numbers)", "")} <= called
     assert {library for _, library in called} == {"numpy", ""}
 
@@ -271,8 +271,8 @@ def test_a_librarys_function_that_has_no_frame_is_told_by_the_name_that_calls_it
 def test_a_line_of_a_library_is_told_without_its_text() -> None:
     """It is the first one of a function, and may be that of a decorator."""
     file = str(np.__file__)
-    assert lines.located((file, 1, "svd")) == {"file": file, "line": 1, "function": "svd", "code": None}
-    assert lines.located((__file__, 1, "here"))["code"] == str(__doc__).join(['"""'] * 2)
+    assert frames.located((file, 1, "svd")) == {"file": file, "line": 1, "function": "svd", "code": None}
+    assert frames.located((__file__, 1, "here"))["code"] == str(__doc__).join(['"""'] * 2)
 
 
 def test_the_time_in_which_a_loader_ends_its_workers_is_told_from_waiting_for_them() -> None:
@@ -281,6 +281,6 @@ def test_the_time_in_which_a_loader_ends_its_workers_is_told_from_waiting_for_th
         for _ in DataLoader(SAMPLES, 4, num_workers=1):
             pass
     seen.end()
-    ended = [one for one in seen.looks.found() if one["library"] == ENDING_WORKERS]
+    ended = [one for one in seen.looks.records() if one["library"] == ENDING_WORKERS]
     assert {one["phase"] for one in ended} == {BETWEEN}
-    assert any(one["phase"] == "data_wait" for one in seen.looks.found())
+    assert any(one["phase"] == "data_wait" for one in seen.looks.records())

@@ -63,7 +63,7 @@ def lines_of(loader: DataLoader[Any], folder: Path) -> list[dict[str, Any]]:
         pass
     looking.end()
     assert worker._worker_loop is LOOP
-    return looking.found.found()
+    return looking.looks.records()
 
 
 @pytest.mark.parametrize(("how", "workers"), [("fork", 2), ("spawn", 1)])
@@ -86,7 +86,7 @@ def test_workers_that_stay_are_seen_before_they_end(tmp_path: Path) -> None:
     looking, loader = WorkerLines(tmp_path), DataLoader(Slow(), 4, num_workers=1, persistent_workers=True)
     list(loader)
     looking.end()
-    assert looking.found.found()[0]["function"] == "read_slowly"
+    assert looking.looks.records()[0]["function"] == "read_slowly"
     list(loader)  # whose worker finds nowhere to write any more
 
 

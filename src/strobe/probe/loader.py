@@ -183,7 +183,7 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
 
     Returns:
         ``batches``, how many were made; ``seconds`` of a mean one; ``cores`` that it used when it had any;
-        ``parts``, in seconds of a batch; ``lines`` of the user's own code, as of ``Looks.found``. None for a loader
+        ``parts``, in seconds of a batch; ``lines`` of the user's own code, as of ``Looks.records``. None for a loader
         of another kind, or without a batch.
     """
     dataset: Any = getattr(loader, "dataset", None)
@@ -230,7 +230,7 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
     if not count:
         return None
     batch = whole / count
-    return {"batches": count, "seconds": batch, "cores": cores, "parts": dict(parts), "lines": lines.looks.found()}
+    return {"batches": count, "seconds": batch, "cores": cores, "parts": dict(parts), "lines": lines.looks.records()}
 
 
 def own_seconds(spans: Iterable[Span]) -> list[tuple[str, float]]:
