@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, default_collate
 
-from strobe.callbacks import lines, threads
+from strobe.callbacks import lines
 from strobe.callbacks.columns import (
     BETWEEN,
     COLLATING,
@@ -25,16 +25,11 @@ from strobe.callbacks.columns import (
 from strobe.callbacks.lines import Lines
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import SAMPLES, Model, fit, trainer_with
+from support.looks import often
 from support.processes import wait_for
 from support.steps import recorder
 
-__all__ = ["recorder"]
-
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "EVERY", 0.001)
-    monkeypatch.setattr(threads, "EVERY", 0.0)
+__all__ = ["often", "recorder"]
 
 
 def pause() -> None:

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, Sampler, TensorDataset
 
-from strobe.callbacks import frames, lines, threads
+from strobe.callbacks import frames, lines
 from strobe.callbacks.columns import (
     BETWEEN,
     CALLING_BACKWARD,
@@ -31,15 +31,10 @@ from strobe.callbacks.columns import (
 from strobe.callbacks.lines import Lines
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import SAMPLES, Model, fit, trainer_with
+from support.looks import often
 from support.steps import recorder
 
-__all__ = ["recorder"]
-
-
-@pytest.fixture(autouse=True)
-def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "EVERY", 0.001)
-    monkeypatch.setattr(threads, "EVERY", 0.0)
+__all__ = ["often", "recorder"]
 
 
 def pause() -> None:
@@ -126,10 +121,11 @@ def test_logging_is_told_from_computing_whatever_it_calls(recorder: StepRecorder
 
 
 class Measuring(Model):
-    """Calls what is no part of a network, and what is."""
+    """Calls what is no part of a network, and what is, until each of these lines was seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, recorder: StepRecorder) -> None:
         super().__init__()
+        self.recorder = recorder
         self.score = torchmetrics.MeanMetric()
         self.wide = torch.nn.Linear(500, 500)
         self.kept: object = None
@@ -143,11 +139,17 @@ class Measuring(Model):
             torch.save(self.wide.state_dict(), io.BytesIO())
         for _ in range(30):
             torch.nn.functional.dropout(self.wide(torch.ones(200, 500)), 0.1)
+        assert self.recorder.threads is not None
+        seen = {str(one["code"]).partition("(")[0] for one in self.recorder.threads.lines()}
+        self.trainer.should_stop = {*BESIDE, "torch.nn.functional.dropout"} <= seen
         return super().training_step(batch)
 
 
+BESIDE = {"self.score": "torchmetrics", "self.kept = copy.deepcopy": "copy", "torch.save": SAVING}
+
+
 def test_the_library_that_a_line_calls_is_told_if_it_is_no_part_of_the_network(recorder: StepRecorder) -> None:
-    fit(recorder, model=Measuring(), max_epochs=2)
+    fit(recorder, model=Measuring(recorder), max_epochs=200)
     assert recorder.threads is not None
     source = Path(__file__).read_text().splitlines()
     called = {
@@ -155,7 +157,7 @@ def test_the_library_that_a_line_calls_is_told_if_it_is_no_part_of_the_network(r
         for one in recorder.threads.lines()
         if (one["phase"], one["function"]) == ("forward", "training_step") and one["library"]
     }
-    assert called == {"self.score": "torchmetrics", "self.kept = copy.deepcopy": "copy", "torch.save": SAVING}
+    assert called == BESIDE
     own = [one for one in recorder.threads.lines() if one["line"]]  # a batch that is put together has none
     networks = [one for one in own if "self.wide(" in source[one["line"] - 1]]
     assert networks

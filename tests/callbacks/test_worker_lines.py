@@ -16,16 +16,11 @@ from strobe.callbacks.columns import COLLATING, LOADING
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.worker_lines import WorkerLines
 from support.fitting import Model, trainer_with
+from support.looks import often
 from support.steps import recorder
 
-__all__ = ["recorder"]
+__all__ = ["often", "recorder"]
 LOOP = worker._worker_loop
-
-
-@pytest.fixture(autouse=True)
-def _look_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "EVERY", 0.005)
-    monkeypatch.setattr(lines, "KEEP", 4)
 
 
 def read_slowly() -> None:
@@ -53,7 +48,7 @@ class Other(Slow):
 
 def look_often(_: int) -> None:
     """Also in a worker that was not forked, which knows nothing of this test's patches."""
-    lines.EVERY = 0.005
+    lines.EVERY = 0.001
 
 
 def lines_of(loader: DataLoader[Any], folder: Path) -> list[dict[str, Any]]:
