@@ -18,7 +18,7 @@ def together(operations: Sequence[Operation]) -> dict[Operation, int]:
     """
     many = dict[Operation, int]()
     for group in _groups(operations):
-        alike = len({(one.reads, *one.shape) for one in group}) == 1
+        alike = len({(one.size.reads, *one.size.shape) for one in group}) == 1
         if len(group) >= (ROUNDS if alike else ROUNDS_OF_SHAPES):
             many |= dict.fromkeys(group, len(group))
     return {one: many[one.forward] for one in operations if one.forward in many} | many
@@ -38,16 +38,22 @@ def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
         for other in one.after & places.keys():
             needs |= needs_of[places[other]] | 1 << places[other]
         needs_of.append(needs)
-        known = one.ends or one.unseen or not one.writes
+        known = one.ends or one.autograd.unseen or not one.writes
         told.append(told[-1] | needs | 1 << place if known else told[-1])
         steering |= needs | 1 << place if one.steers else 0
-        passes |= {one.graph_task}
-        if one.of_torch or (one.backward and one.forward is None):
+        passes |= {one.autograd.graph_task}
+        if one.site.of_torch or (one.backward and one.forward is None):
             continue
         before[one] = len(passes)
-        made[len(passes)] += one.bytes
-        alike[one.graph_task, one.forward, one.name] += one.backward
-        key = one.name, one.lines, one.site, one.forward, alike[one.graph_task, one.forward, one.name]
+        made[len(passes)] += one.size.bytes
+        alike[one.autograd.graph_task, one.forward, one.name] += one.backward
+        key = (
+            one.name,
+            one.lines,
+            one.site.instructions,
+            one.forward,
+            alike[one.autograd.graph_task, one.forward, one.name],
+        )
         sets, groups = members[key], found[key]
         deep = next((depth for depth in range(len(sets), 0, -1) if needs & sets[depth - 1]), 0)
         if deep == len(sets):
@@ -59,7 +65,7 @@ def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
         parts = defaultdict[int, list[Operation]](list)
         for one in group:
             parts[before[one]].append(one)
-        size = sum(one.bytes for one in group) if group[0].backward else sum(made[part] for part in parts)
+        size = sum(one.size.bytes for one in group) if group[0].backward else sum(made[part] for part in parts)
         if size <= KEPT:
             yield group
         else:

@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .contents import followed, number_of
+from .contents import followed, number_of, room_of
 from .frames import Line
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
@@ -22,82 +22,82 @@ DECOMPOSITIONS = {  # and what solves by them: the place of the matrix among the
 }
 PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 SOFTMAX = {"_softmax", "_log_softmax"}
+_COPYING = {"_to_copy", "clone", "copy_"}
 
 
-@dataclass(slots=True, eq=False)
+class CallSite(NamedTuple):
+    """Where an operation is called."""
+
+    lines: tuple[Line, ...]  # of the user's own code that called it, or its backward pass, the outermost first
+    instructions: int  # that called it, from the innermost of these lines on, as a number
+    of_torch: bool  # whether a loop of torch's own calls it: over weights, or over time steps
+
+
+class Size(NamedTuple):
+    """How much an operation reads and makes."""
+
+    reads: int  # numbers that the largest of its operands holds
+    makes: int  # that the largest of its results holds
+    shape: list[int]  # of that result
+    bytes: int  # of that result
+    full: int  # operands that are as large
+
+
+class Autograd(NamedTuple):
+    """What an operation is to autograd."""
+
+    graph_task: int  # the backward pass that it is part of; -1 outside of one
+    forward: "Operation | None"  # whose gradients it computes, where that is known
+    of_weights: bool  # whether it reads any: what needs gradients, and no operation has made
+    unseen: bool  # whether Python may read its results unseen, as NumPy does where they have no gradient
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
 class Operation:
-    """One that has run.
+    """One that has run."""
 
-    Attributes:
-        name: As in ``aten::mm``, without the name space.
-        step: 0 for the first one that is followed.
-        seconds: It took, with calling it, and with making views of its operands.
-        caller: The lines of the user's own code that called it, or its backward pass, the outermost first.
-        lines: These, or in a backward pass those of ``forward``.
-        signature: Equal for the same operation on the same values.
-        forward: The operation whose gradients it computes, where that is known.
-        graph_task: The backward pass that it is part of; -1 outside of one.
-        of_torch: Whether a loop of torch's own calls it: over weights, or over time steps.
-        unseen: Whether Python may read its results unseen, as NumPy does where they have no gradient.
-        site: The instructions that called it, from the innermost line of the user's own code on.
-        reads: How many numbers the largest of its operands holds.
-        makes: How many the largest of its results holds, which is of this ``shape``, and takes so many ``bytes``.
-        full: How many of its operands are as large as its largest result.
-        pointwise: Whether each number of its result needs one of each operand.
-        zeros: The share of them in the large factor of a product that has most, which is of this shape (``factor``).
-        alike: Of the rows that a large product or convolution computes with, the share that equal an earlier one.
-        sources: What computed its operands.
-        after: What has written the parts of memory that it reads.
-        of_words: Whether its rows are those of an embedding, some of which recur, or follow from them row by row.
-        of_weights: Whether it reads any: what needs gradients, and no operation has made.
-        steers: Whether it tells Python a whole number, or a yes or no, on which anything may depend.
-        since: How many operations its step had before Python can have made a part of what it reads: memory that no
-            operation wrote, or a number that differs from call to call.
-        writes: Whether it has results, or changes its operands.
-        ends: Whether something beside operations reads its results.
-        lasts: Whether its results outlive the steps that are followed.
-    """
-
-    name: str
-    step: int
+    name: str  # as in ``aten::mm``, without the name space
+    step: int  # 0 for the first one that is followed
     phase: str
-    seconds: float
-    caller: tuple[Line, ...]
-    lines: tuple[Line, ...]
-    signature: int
-    forward: "Operation | None"
-    graph_task: int
-    of_torch: bool
-    unseen: bool
-    site: int
-    reads: int
-    makes: int
-    shape: list[int]
-    bytes: int
-    full: int
-    pointwise: bool
-    zeros: float
-    factor: list[int]
-    alike: float
-    sources: list["Source"]
-    after: set["Operation"]
-    of_words: bool
-    of_weights: bool
-    steers: bool
+    seconds: float  # with calling it, and with making views of its operands
+    signature: int  # equal for the same operation on the same values
+    site: CallSite
+    size: Size
+    autograd: Autograd
+    pointwise: bool  # whether each number of its result needs one of each operand
+    zeros: float  # the share of them in the large factor of a product that has most
+    factor: list[int]  # the shape of that factor
+    alike: float  # of the rows that a large product or convolution computes with, the share that equal an earlier one
+    sources: list["Source"]  # what computed its operands
+    after: set["Operation"]  # what has written the parts of memory that it reads
+    # How many operations its step had before Python can have made a part of what it reads: memory that no operation
+    # wrote, or a number that differs from call to call.
     since: int
-    writes: bool
-    ends: bool = False
-    lasts: bool = False
+    of_words: bool  # whether its rows are those of an embedding, some of which recur, or follow from them row by row
+    steers: bool  # whether it tells Python a whole number, or a yes or no, on which anything may depend
+    writes: bool  # whether it has results, or changes its operands
+    ends: bool = False  # whether something beside operations reads its results
+    lasts: bool = False  # whether its results outlive the steps that are followed
 
     @property
     def backward(self) -> bool:
         """Whether it is part of a backward pass."""
-        return self.graph_task != -1
+        return self.autograd.graph_task != -1
+
+    @property
+    def forward(self) -> "Operation | None":
+        """The operation whose gradients it computes, where that is known."""
+        return self.autograd.forward
+
+    @property
+    def lines(self) -> tuple[Line, ...]:
+        """The lines that called it, or in a backward pass those of ``forward``."""
+        return self.site.lines if self.forward is None else self.forward.lines
 
     @property
     def numbers(self) -> int:
         """How many it goes through."""
-        return max(self.reads, self.makes)
+        return max(self.size.reads, self.size.makes)
 
 
 class Source(NamedTuple):
@@ -116,11 +116,11 @@ class Source(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call of an operation: what it was given, which tensors are among that, and which it wrote."""
+    """A call of an operation: its arguments, which tensors are among them, and which it wrote."""
 
     func: Any
     name: str
-    given: list[Any]
+    arguments: list[Any]
     read: list[Tensor]
     changed: list[Tensor]  # of these
     made: list[Tensor]  # changed or new
@@ -136,19 +136,37 @@ class Call(NamedTuple):
 
 def call_of(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Call:
     """A call that gave this result."""
-    given = [*_leaves((args, kwargs.values()))]
-    read = followed(given)
-    arguments = (args[place] if place < len(args) else kwargs.get(name) for place, name in _changes(func))
-    changed = followed(_leaves(arguments))
-    if func._schema.name == "aten::native_batch_norm" and given[5]:  # whose schema does not tell
-        changed += followed(given[3:5])
-    theirs = {number_of(one) for one in read}
+    arguments = [*_leaves((args, kwargs.values()))]
+    read = followed(arguments)
+    written = (args[place] if place < len(args) else kwargs.get(name) for place, name in _changes(func))
+    changed = followed(_leaves(written))
+    if func._schema.name == "aten::native_batch_norm" and arguments[5]:  # whose schema does not tell
+        changed += followed(arguments[3:5])
+    known = {number_of(one) for one in read}
     results = [one for one in _leaves((result,)) if isinstance(one, Tensor)]
-    seen = followed(results)
-    made = [*(one for one in seen if number_of(one) not in theirs), *changed]
-    name, task = func._schema.name.partition("::")[2], torch._C._current_graph_task_id()
-    escapes = len(seen) < len(results)
-    return Call(func, name, given, read, changed, made, bool(results) and not made and not escapes, escapes, task)
+    tensors = followed(results)
+    made = [*(one for one in tensors if number_of(one) not in known), *changed]
+    escapes = len(tensors) < len(results)
+    return Call(
+        func=func,
+        name=func._schema.name.partition("::")[2],
+        arguments=arguments,
+        read=read,
+        changed=changed,
+        made=made,
+        views=bool(results) and not made and not escapes,
+        escapes=escapes,
+        graph_task=torch._C._current_graph_task_id(),
+    )
+
+
+def size_of(call: Call) -> Size:
+    """How much it reads and makes."""
+    made = ((one.numel(), list(one.shape), one.nbytes) for one in call.made)
+    makes, shape, size = max(made, default=(0, list[int](), 0))
+    numbers = [min(one.numel(), room_of(one)) for one in call.read]
+    full = sum(count >= makes for count in numbers)
+    return Size(reads=max(numbers, default=0), makes=makes, shape=shape, bytes=size, full=full)
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:
@@ -171,3 +189,9 @@ def _changes(func: Any) -> list[tuple[int, str]]:
 def is_random(func: Any) -> bool:
     """Whether an operation draws random numbers."""
     return torch.Tag.nondeterministic_seeded in func.tags
+
+
+@lru_cache(maxsize=4096)
+def is_pointwise(func: Any) -> bool:
+    """Whether each number of an operation's result needs one of each operand."""
+    return torch.Tag.pointwise in func.tags or func._schema.name.partition("::")[2] in _COPYING

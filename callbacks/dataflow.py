@@ -4,7 +4,6 @@ torch shows each operation to a mode of its dispatcher, below autograd, in the t
 operations are known, the memory that they read and write, and the lines that call them. No tensor is kept.
 """
 
-import linecache
 import os
 import sys
 import time
@@ -14,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import get_ident
-from types import CodeType, FrameType
 from typing import Any, Literal
 
 import torch
@@ -22,19 +20,30 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from .calls import DECOMPOSITIONS, PICKING, PRODUCTS, SOFTMAX, Call, Operation, Source, call_of, is_random
+from .calls import (
+    DECOMPOSITIONS,
+    PICKING,
+    PRODUCTS,
+    SOFTMAX,
+    Autograd,
+    Call,
+    CallSite,
+    Operation,
+    Source,
+    call_of,
+    is_pointwise,
+    is_random,
+    size_of,
+)
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
-from .frames import Line, is_users, user_lines
+from .frames import Line, instructions_of, is_in_torchs_loop, may_detach, user_lines
 
 STEPS = 2  # that are followed: the second one shows what becomes of the first one's results, and what is the same
 CALLING = 5e-5  # seconds before an operation, at most, that count as calling it
 FEW = 16  # numbers: Python may make such a tensor anew each time, and their values tell whether it is the same
 MOST = 30_000  # operations, after which no more are followed
 
-_TORCH = torch.__file__.removesuffix("__init__.py")
-_LOOPS = tuple(f"{_TORCH}{name}" for name in ("optim/", "nn/utils/", "nn/modules/rnn.py"))
 _REPLACING = {"copy_", "fill_", "zero_"}
-_COPYING = {"_to_copy", "clone", "copy_"}
 _LEFT = {"mm": 0, "addmm": 1}  # the operand each of whose rows makes a row of the product
 _VALUES = int | float | str | None | torch.dtype | torch.device | torch.layout | torch.memory_format
 
@@ -98,7 +107,7 @@ class Dataflow(TorchDispatchMode):
         self._over = True  # whether operations are passed on without a look
         self._looking = defaultdict[str, float](float)  # seconds in the phases of this step
         self._memory: dict[int, _Memory] = {}
-        self._given: dict[tuple[str, tuple[Line, ...]], list[float]] = {}  # numbers of calls from the same lines
+        self._floats: dict[tuple[str, tuple[Line, ...]], list[float]] = {}  # arguments of calls from the same lines
         self._numbers: dict[int, Operation] = {}  # by what autograd calls them, as a backward pass tells
 
     @classmethod
@@ -167,61 +176,35 @@ class Dataflow(TorchDispatchMode):
         frame = sys._getframe(2)
         if call.views:
             writer = self._of(call.read[0]).writer if call.read else None
-            if writer is not None and not call.backward and call.name == "detach" and _is_detached(frame):
+            if writer is not None and not call.backward and call.name == "detach" and may_detach(frame):
                 writer.ends = True  # maybe for NumPy
             return
         caller = user_lines(frame)
         if caller is None or len(self.operations) == MOST:
             self.operations, self._over = [], True
             return
-        node = torch._C._current_autograd_node() if call.backward else None
-        forward = None if node is None else self._numbers.get(node._sequence_nr())
         grows = learns and any(one.requires_grad for one in call.read)
-        large = [one for one in _matrices(call) if one.numel() >= LARGE]
-        zeros, factor = max(((zeros_of(one), list(one.shape)) for one in large), default=(0.0, []))
-        made = ((one.numel(), list(one.shape), one.nbytes) for one in call.made)
-        makes, shape, size = max(made, default=(0, list[int](), 0))
+        zeros, factor = _most_zeros(call)
         signature, sources = self._signature(call), self._sources(call)
-        found = [(self._of(one), part_of_memory(one)) for one in call.read]
-        writers = [(memory.since, memory.writers[memory.overlapping(part)]) for memory, part in found]
-        seen = [since for since, some in writers if not some]
-        given = [one for one in call.given if isinstance(one, float)]
-        unfollowed = sum(isinstance(one, Tensor) for one in call.given) > len(call.read)
-        if unfollowed or self._given.setdefault((call.name, caller), given) != given:
-            seen.append(len(self.operations))
-        pointwise = call.name in _COPYING or torch.Tag.pointwise in call.func.tags
-        of_words = call.name == "embedding" or (
-            (pointwise or call.name == "native_layer_norm") and any(one.operation.of_words for one in sources)
-        )
-        numbers = [min(one.numel(), room_of(one)) for one in call.read]
+        after, since = self._after(call, caller)
         operation = Operation(
-            call.name,
-            len(self.spent),
-            phase,
-            self._calling,
-            caller,
-            caller if forward is None else forward.lines,
-            signature,
-            forward,
-            call.graph_task,
-            of_torch=_is_of_torch(frame),
-            unseen=not call.backward and not (grows and all(one.is_floating_point() for one in call.made)),
-            site=_site(frame),
-            reads=max(numbers, default=0),
-            makes=makes,
-            shape=shape,
-            bytes=size,
-            full=sum(count >= makes for count in numbers),
-            pointwise=pointwise,
+            name=call.name,
+            step=len(self.spent),
+            phase=phase,
+            seconds=self._calling,
+            signature=signature,
+            site=CallSite(lines=caller, instructions=instructions_of(frame), of_torch=is_in_torchs_loop(frame)),
+            size=size_of(call),
+            autograd=self._autograd(call, grows=grows),
+            pointwise=is_pointwise(call.func),
             zeros=zeros,
             factor=factor,
             alike=self._alike(call),
             sources=sources,
-            after={one for _, some in writers for one in some},
-            of_words=of_words,
-            of_weights=any(one.requires_grad and self._of(one).writer is None for one in call.read),
+            after=after,
+            since=since,
+            of_words=_is_of_words(call, sources),
             steers=call.name == "_local_scalar_dense" and not any(one.is_floating_point() for one in call.read),
-            since=max([0, *(since - self._before for since in seen)]),
             writes=bool(call.made),
             ends=call.escapes,
         )
@@ -233,6 +216,30 @@ class Dataflow(TorchDispatchMode):
             memory.write(part_of_memory(one), operation)
         if grows:
             self._numbers[torch._C._autograd._get_sequence_nr() - 1] = operation
+
+    def _autograd(self, call: Call, *, grows: bool) -> Autograd:
+        node = torch._C._current_autograd_node() if call.backward else None
+        return Autograd(
+            graph_task=call.graph_task,
+            forward=None if node is None else self._numbers.get(node._sequence_nr()),
+            of_weights=any(one.requires_grad and self._of(one).writer is None for one in call.read),
+            unseen=not call.backward and not (grows and all(one.is_floating_point() for one in call.made)),
+        )
+
+    def _after(self, call: Call, caller: tuple[Line, ...]) -> tuple[set[Operation], int]:
+        """``after`` and ``since`` of the operation; once its signature has shown what was changed unseen."""
+        after, since = set[Operation](), 0
+        for one in call.read:
+            memory = self._of(one)
+            writers = memory.writers[memory.overlapping(part_of_memory(one))]
+            after.update(writers)
+            if not writers:
+                since = max(since, memory.since - self._before)
+        floats = [one for one in call.arguments if isinstance(one, float)]
+        unfollowed = sum(isinstance(one, Tensor) for one in call.arguments) > len(call.read)
+        if unfollowed or self._floats.setdefault((call.name, caller), floats) != floats:
+            since = len(self.operations) - self._before
+        return after, since
 
     def _of(self, tensor: Tensor) -> _Memory:
         number = number_of(tensor)
@@ -251,7 +258,7 @@ class Dataflow(TorchDispatchMode):
 
     def _signature(self, call: Call) -> int:
         parts = [call.func, len(self.operations) if is_random(call.func) else None]
-        for one in call.given:
+        for one in call.arguments:
             if is_followed(one):
                 changed = any(one is each for each in call.changed)
                 value = self._value(one, known=changed)
@@ -297,7 +304,9 @@ class Dataflow(TorchDispatchMode):
                 share = min(share, call.made[0].numel() / whole)
                 rows = rows and call.made[0].shape[-1:] == one.shape[-1:] and call.name != "gather"
             elif call.name == "nll_loss_forward" and not place:
-                share *= float((call.given[1] != call.given[4]).float().mean())  # of labels that are not ignored
+                share *= float(
+                    (call.arguments[1] != call.arguments[4]).float().mean()
+                )  # of labels that are not ignored
             elif call.name == "nll_loss_backward" and place == 1:
                 share = 0.0  # no more than its shape
             if not memory.writer.backward:
@@ -322,11 +331,23 @@ def _part(call: Call, place: int) -> Literal["numbers", "rows", "all"]:
     if not call.made:
         return "all"
     if call.read[place].shape == call.made[0].shape:
-        if call.name in _COPYING or torch.Tag.pointwise in call.func.tags:
+        if is_pointwise(call.func):
             return "numbers"
         if not place and _normalises_rows(call):
             return "rows"
     return "rows" if _LEFT.get(call.name) == place else "all"
+
+
+def _is_of_words(call: Call, sources: list[Source]) -> bool:
+    """Whether its rows are those of an embedding, or follow from them row by row."""
+    by_row = is_pointwise(call.func) or call.name == "native_layer_norm"
+    return call.name == "embedding" or (by_row and any(one.operation.of_words for one in sources))
+
+
+def _most_zeros(call: Call) -> tuple[float, list[int]]:
+    """Their share in the large matrix that has most, and the shape of that."""
+    large = [one for one in _matrices(call) if one.numel() >= LARGE]
+    return max(((zeros_of(one), list(one.shape)) for one in large), default=(0.0, []))
 
 
 def _matrices(call: Call) -> list[Tensor]:
@@ -350,35 +371,7 @@ def _normalises_rows(call: Call) -> bool:
     values = call.read[0]
     if call.name == "native_layer_norm":
         return call.made[1].numel() * values.shape[-1] == values.numel()
-    return call.name in SOFTMAX and call.given[1] in (-1, values.ndim - 1)
-
-
-def _site(frame: FrameType | None) -> int:
-    """Which instructions call an operation, from the innermost line of the user's own code on."""
-    called = list[tuple[CodeType, int]]()
-    while frame is not None:
-        called.append((frame.f_code, frame.f_lasti))
-        if is_users(frame.f_code.co_filename):
-            break
-        frame = frame.f_back
-    return hash(tuple(called))
-
-
-def _is_of_torch(frame: FrameType | None) -> bool:
-    """Whether what calls an operation is code of torch that goes through weights, or time steps."""
-    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
-        if frame.f_code.co_filename.startswith(_LOOPS):
-            return True
-        frame = frame.f_back
-    return False
-
-
-def _is_detached(frame: FrameType | None) -> bool:
-    """Whether the line that calls torch has ``detach``, or may: autograd calls it, too, to keep a result."""
-    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
-        frame = frame.f_back
-    line = "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-    return not line or "detach" in line
+    return call.name in SOFTMAX and call.arguments[1] in (-1, values.ndim - 1)
 
 
 _entered: "weakref.WeakSet[Dataflow]" = weakref.WeakSet()

@@ -11,6 +11,8 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+import torch
+
 from .columns import (
     BETWEEN,
     CALLING_BACKWARD,
@@ -55,6 +57,8 @@ _PASSING_FUNCTIONS = {"__getitem__", "__getitems__", "__iter__", "__next__", "__
 _STROBE = f"{Path(__file__).absolute().parent.parent}/"
 _NO_USERS = ("<", f"{sysconfig.get_path('stdlib')}/", _STROBE)  # beginnings of other paths
 
+_TORCH = torch.__file__.removesuffix("__init__.py")
+_LOOPS = tuple(f"{_TORCH}{name}" for name in ("optim/", "nn/utils/", "nn/modules/rnn.py"))
 _TORCHS_NAMES = {"torch", "Tensor"}  # a module that computes with torch has one of them
 _BESIDE_NETWORKS = {  # modules that have such a name, or are torch's, but are no part of a network
     "torch.serialization": SAVING,
@@ -128,6 +132,34 @@ def leads_through(frame: FrameType | None, file: str, function: str = "") -> boo
     """Whether the stack leads through a file, given by the end of its path, or through a function in it."""
     codes = (each.f_code for each in _outwards(frame))
     return any(code.co_filename.endswith(file) and function in ("", code.co_name) for code in codes)
+
+
+def instructions_of(frame: FrameType | None) -> int:
+    """Which ones call an operation, from the innermost line of the user's own code on."""
+    instructions = list[tuple[CodeType, int]]()
+    while frame is not None:
+        instructions.append((frame.f_code, frame.f_lasti))
+        if is_users(frame.f_code.co_filename):
+            break
+        frame = frame.f_back
+    return hash(tuple(instructions))
+
+
+def is_in_torchs_loop(frame: FrameType | None) -> bool:
+    """Whether what calls an operation is code of torch that goes through weights, or time steps."""
+    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+        if frame.f_code.co_filename.startswith(_LOOPS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def may_detach(frame: FrameType | None) -> bool:
+    """Whether the line that calls torch has ``detach``, or may: autograd calls it, too, to keep a result."""
+    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
+        frame = frame.f_back
+    line = "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    return not line or "detach" in line
 
 
 def _outwards(frame: FrameType | None) -> Iterator[FrameType]:

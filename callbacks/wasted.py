@@ -96,7 +96,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         return _saved(one, looped[one], least) if one in looped else 0.0
 
     def loop_of(one: Operation) -> Sequence[Line]:
-        return loop_of(one.forward) if one.forward is not None and one.forward in looped else one.caller
+        return loop_of(one.forward) if one.forward is not None and one.forward in looped else one.site.lines
 
     found = {
         "constant": _told(flow, last, lambda one: float(one in constant)),
@@ -122,10 +122,10 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     if told := found["alike"]:
         told["share"] = max(last, key=lambda one: 0.0 if one in sparse else one.seconds * _alike(one)).alike
     if told := found["broadcast"]:
-        largest = max(broadcast, key=lambda one: one.bytes)
-        told |= {"shape": largest.shape, "bytes": largest.bytes}
+        largest = max(broadcast, key=lambda one: one.size.bytes)
+        told |= {"shape": largest.size.shape, "bytes": largest.size.bytes}
     if told := found["attention"]:
-        told["shape"] = max(attention, key=lambda one: one.makes).shape
+        told["shape"] = max(attention, key=lambda one: one.size.makes).size.shape
     if told := found["loop"]:
         weights = defaultdict[int, float](float)  # of loops within each other
         for one, rounds in looped.items():
@@ -146,7 +146,7 @@ def needed_of(operations: Sequence[Operation], *, updated: bool = True) -> dict[
 
     def is_used(one: Operation) -> bool:
         kept = one.lasts and not (one.backward and updated and one not in read_later)
-        unread = (one.unseen or (one.backward and not updated)) and one not in read
+        unread = (one.autograd.unseen or (one.backward and not updated)) and one not in read
         return kept or one.ends or not one.writes or unread
 
     rows = {one: float(is_used(one)) for one in operations}
@@ -184,7 +184,7 @@ def _same(operations: Iterable[Operation]) -> dict[Operation, Operation]:
     return {
         one: first
         for one, first in found.items()
-        if (one.graph_task != first.graph_task if one.backward else one is not first)
+        if (one.autograd.graph_task != first.autograd.graph_task if one.backward else one is not first)
     }
 
 
@@ -219,16 +219,16 @@ def attention_of(operations: Sequence[Operation], needed: Mapping[Operation, flo
     for softmax in operations:
         if softmax.name not in ("_softmax", "_safe_softmax") or softmax.backward or softmax.ends:
             continue
-        if softmax.shape[-1] < POSITIONS or not any(source.part == "rows" for source in softmax.sources):
+        if softmax.size.shape[-1] < POSITIONS or not any(source.part == "rows" for source in softmax.sources):
             continue
         between, one = {softmax}, softmax
         while one.name not in PRODUCTS:
-            scores = [source.operation for source in one.sources if source.operation.makes == softmax.makes]
+            scores = [source.operation for source in one.sources if source.operation.size.makes == softmax.size.makes]
             others = {source.operation for source in one.sources}.difference(scores) & learned
             if (
                 len(scores) != 1
                 or others
-                or one.of_weights
+                or one.autograd.of_weights
                 or not (one is softmax or one.name.removesuffix("_") in _WEIGHING)
             ):
                 break
@@ -238,8 +238,8 @@ def attention_of(operations: Sequence[Operation], needed: Mapping[Operation, flo
         while len(using) == 1 and using[0].name in ("clone", "_to_copy"):
             between |= {*using}
             using = readers[using[0]]
-        wide = one.reads * softmax.shape[-1] >= WIDTH * one.makes
-        computed = one.name in PRODUCTS and len(one.sources) > 1 and not one.of_weights
+        wide = one.size.reads * softmax.size.shape[-1] >= WIDTH * one.size.makes
+        computed = one.name in PRODUCTS and len(one.sources) > 1 and not one.autograd.of_weights
         if computed and wide and using and all(each.name in PRODUCTS for each in using):
             found |= between
     return found
@@ -259,11 +259,11 @@ def _broadcast(operations: Iterable[Operation]) -> set[Operation]:
     chains, reduced = dict[Operation, set[Operation]](), set[Operation]()
     for one in operations:
         before = [chains[source.operation] for source in one.sources if source.operation in chains]
-        reduces = FAR_FEWER * one.makes <= one.reads and one.name not in PRODUCTS | PICKING
-        begins, goes_on = FAR_FEWER * one.reads <= one.makes, 0 < one.full <= len(before)
+        reduces = FAR_FEWER * one.size.makes <= one.size.reads and one.name not in PRODUCTS | PICKING
+        begins, goes_on = FAR_FEWER * one.size.reads <= one.size.makes, 0 < one.size.full <= len(before)
         if before and reduces:
             reduced |= {one}.union(*before)
-        elif one.pointwise and one.makes >= HUGE and (begins or goes_on):
+        elif one.pointwise and one.size.makes >= HUGE and (begins or goes_on):
             chains[one] = {one}.union(*before)
     return reduced
 
@@ -299,7 +299,7 @@ def _apart(operation: Operation, other: Operation | None) -> Sequence[Line]:
     """The operation's lines down to the first that is not the other one's, too."""
     own, others = operation.lines, other.lines if other else ()
     if other is not None and other.backward:  # which the user's lines do not call, but its pass
-        own, others = operation.caller, other.caller
+        own, others = operation.site.lines, other.site.lines
     pairs = zip(own, others, strict=False)
     alike = next((depth for depth, (mine, theirs) in enumerate(pairs) if mine != theirs), len(own))
     return own[: alike + 1]
