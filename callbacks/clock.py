@@ -26,9 +26,8 @@ class Phases:
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self._stack: list[str] = []
-        self._hooks: list[Any] = []
+        self.stack: list[str] = []  # of phases, the innermost last
+        self.hooks: list[Any] = []  # torch's, while this follows
         self._thread = get_ident()  # that trains
 
     @abstractmethod
@@ -40,16 +39,16 @@ class Phases:
 
     def enter(self, phase: str) -> None:
         """A phase begins within the present one."""
-        self._stack.append(phase)
+        self.stack.append(phase)
         self.show(phase)
 
     def leave(self, *, updated: bool = False) -> None:
         """The innermost phase ends."""
         if updated:
             self.updated()
-        if self._stack:  # empty: entered before this watched
-            self._stack.pop()
-        self.show(self._stack[-1] if self._stack else None)
+        if self.stack:  # empty: entered before this watched
+            self.stack.pop()
+        self.show(self.stack[-1] if self.stack else None)
 
     def watch_updates(self, *, hooks: bool = True) -> None:
         """Begin to follow the thread that calls this, and what optimizers do in it.
@@ -58,17 +57,17 @@ class Phases:
         """
         self._thread = get_ident()
         if hooks:
-            self._hooks = [
+            self.hooks = [
                 register_optimizer_step_pre_hook(self.before_update),
                 register_optimizer_step_post_hook(self.after_update),
             ]
 
     def forget(self) -> None:
         """Cease to follow; safe when it does not."""
-        for hook in self._hooks:
+        for hook in self.hooks:
             hook.remove()
-        self._hooks = []
-        self._stack = []
+        self.hooks = []
+        self.stack = []
 
     def is_elsewhere(self) -> bool:
         """Whether this call is traced by torch.compile, or comes from another thread, which would mix up the phases."""
@@ -76,7 +75,7 @@ class Phases:
 
     def settle(self) -> None:
         """Forget phases that an error left open; only the one that calls this is running."""
-        del self._stack[:-1]
+        del self.stack[:-1]
 
     def before_update(self, *_: Any) -> Any:
         """An optimizer begins to step (torch's hook)."""
@@ -84,7 +83,7 @@ class Phases:
             self.enter("optimizer")
 
     def after_update(self, *_: Any) -> None:
-        """It has."""
+        """An optimizer has stepped (torch's hook)."""
         if not self.is_elsewhere():
             self.leave(updated=True)
 

@@ -76,7 +76,7 @@ class LoopPhases(Phases):
 
     def change(self, phase: str | None) -> None:
         """From now on this phase runs, and none around it."""
-        self._stack = [phase] if phase else []
+        self.stack = [phase] if phase else []
         self.show(phase)
 
     def end_step(self) -> None:
@@ -95,7 +95,7 @@ class LoopPhases(Phases):
     @property
     def computed(self) -> bool:
         """Whether the step has got beyond its forward pass; the latest backward pass or update is over."""
-        return not self._stack
+        return not self.stack
 
     def forget(self) -> None:
         """Remove every hook; safe to call twice."""
@@ -118,8 +118,8 @@ class LoopPhases(Phases):
                     self._watched = 0  # its parameters' hooks are to be thinned out, too
             elif self.optimizers[optimizer] == self.passes:
                 self._missed = True
-            if self._stack[-1:] == ["forward"]:
-                self._stack.pop()
+            if self.stack[-1:] == ["forward"]:
+                self.stack.pop()
             self.enter("optimizer")
             if callable(named.get("closure")):
                 return given, named | {"closure": self._timed(named["closure"])}
@@ -130,9 +130,9 @@ class LoopPhases(Phases):
         return None
 
     def after_update(self, optimizer: Any, *_: Any) -> None:
-        """It has stepped."""
+        """An optimizer has stepped."""
         try:
-            if self._counts(optimizer) and "optimizer" in self._stack:
+            if self._counts(optimizer) and "optimizer" in self.stack:
                 self.leave_until("optimizer")
                 self._clock.updated()
                 self.updates += 1
@@ -147,11 +147,11 @@ class LoopPhases(Phases):
     def _timed(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def computing() -> Any:
             self.enter("forward")
-            depth = len(self._stack)
+            depth = len(self.stack)
             try:
                 return closure()
             finally:
-                while len(self._stack) >= depth:
+                while len(self.stack) >= depth:
                     self.leave()
 
         return computing
@@ -184,7 +184,7 @@ class LoopPhases(Phases):
         if self.failure or is_compiling():
             return
         try:
-            if "backward" not in self._stack:
+            if "backward" not in self.stack:
                 self._begin_backward(parameter)
         except Exception as error:
             self.failure = error
@@ -200,9 +200,9 @@ class LoopPhases(Phases):
     def begin_backward(self) -> None:
         """A backward pass begins, which ``leave_until`` ends."""
         self.passes += 1
-        if self._stack[-1:] == ["forward"]:
-            self._stack.pop()
-        elif not self._stack:  # after an update, or another backward pass
+        if self.stack[-1:] == ["forward"]:
+            self.stack.pop()
+        elif not self.stack:  # after an update, or another backward pass
             self._clock.call("forward")
         self.enter("backward")
 
@@ -214,7 +214,7 @@ class LoopPhases(Phases):
 
     def leave_until(self, phase: str) -> None:
         """Leave a phase, with those in it that an error left open."""
-        while phase in self._stack:
+        while phase in self.stack:
             self.leave()
 
 

@@ -1,6 +1,15 @@
-"""The phases of a step and how long each took, from the actions that Lightning reports to its profiler."""
+"""The phases of a step and how long each took, from the actions that Lightning reports to its profiler.
 
-from collections.abc import Iterable
+Lightning --profile("[Strategy]...backward")--> StandIn, in the place of trainer.profiler
+                                                  | blocks[action]: made on first use
+                                                  v
+torch's optimizer hooks ------------------------> Phases: the stack, whose innermost phase counts
+                                                  | show(phase)
+                                                  v
+                                                PhaseClock: how long; PhaseRanges (trace.py): what a trace shows
+"""
+
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import update_wrapper
 from types import MethodType
@@ -23,13 +32,10 @@ from .owners import (
     names,
 )
 
-_BEFORE_BACKWARD, _AFTER_BACKWARD = AROUND_BACKWARD
 _OF_STRATEGY = {"batch_to_device": "transfer", "training_step": "forward", "backward": "backward"}
 _OF_MODULE = {
     "optimizer_step": "optimizer",
     "optimizer_zero_grad": "optimizer",
-    "on_before_backward": _BEFORE_BACKWARD,
-    "on_after_backward": _AFTER_BACKWARD,
     "configure_gradient_clipping": OWNED + CLIPPING,
     "lr_scheduler_step": OWNED + SCHEDULER,
     **dict.fromkeys(BATCH_HOOKS, "prepare"),
@@ -37,8 +43,8 @@ _OF_MODULE = {
 _NO_PHASE = nullcontext()
 
 
-class PhaseWatch(Phases):
-    """Follows which phase is the innermost, by what Lightning tells ``trainer.profiler``, whose place a stand-in takes.
+class PhaseWatch:
+    """Tells phases what Lightning does, by what it reports to ``trainer.profiler``, whose place a stand-in takes.
 
     Lightning names what it does: ``[_TrainingEpochLoop].train_dataloader_next``,
     ``[Strategy]SingleDeviceStrategy.backward``, ``[Callback]ModelCheckpoint.on_train_batch_end`` and so on.
@@ -48,13 +54,11 @@ class PhaseWatch(Phases):
     an optimizer that a module steps without Lightning's knowledge is seen by torch's own hooks.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._known = _Actions({}, {})
-        self.profiler = StandIn(self, PassThroughProfiler())
-        self._by_hand = False
+    def __init__(self, phases: Phases) -> None:
+        self.phases = phases
+        self.profiler = StandIn(_Blocks(phases, {}, ()), PassThroughProfiler())
+        self.by_hand = False  # whether a backward pass runs that Lightning does not report
         self._automatic: bool | None = None  # who optimizes: Lightning, or the module
-        self._module, self._around = "", set[str]()  # whose hooks around the backward pass are timed, and which
 
     def install(self, trainer: Any) -> None:
         """Begin to watch; a second call does nothing."""
@@ -63,104 +67,69 @@ class PhaseWatch(Phases):
         # Kept after `remove`, which happens within an action that is still to be passed on when it stops.
         inner = trainer.profiler
         kind = StandIn if type(inner).__name__ == "PassThroughProfiler" else _PassesOn
-        self.profiler = trainer.profiler = kind(self, inner)
         # Lightning reports also hooks that do nothing: they interrupt no phase.
-        idle, module = dict.fromkeys(idle_hooks(trainer)), trainer.lightning_module
-        self._module, self._around = OWNED + type(module).__name__, around_backward(module)
-        self._known, self._automatic = _Actions(idle, names(trainer.callbacks)), None
-        self.look(module)
-        self.watch_updates()
+        blocks = _Blocks(self.phases, names(trainer.callbacks), idle_hooks(trainer))
+        self.profiler = trainer.profiler = kind(blocks, inner)
+        self._automatic = None
+        self.look(trainer.lightning_module)
+        self.phases.watch_updates()
 
     def look(self, module: Any) -> None:
         """See who optimizes; again when hooks may have turned a module to manual optimization."""
         automatic = module.automatic_optimization
         if automatic == self._automatic:
             return
-        self._automatic = automatic
+        self._automatic, blocks = automatic, self.profiler.blocks
+        name, timed = type(module).__name__, around_backward(module)
         for hook in AROUND_BACKWARD:  # they tell nothing where Lightning reports backward passes
-            idle_or_hers = self._module if hook in self._around else None
-            self._known[f"[LightningModule]{type(module).__name__}.{hook}"] = idle_or_hers if automatic else hook
-        self.profiler.blocks = _Blocks(self, self._known)
+            owner = OWNED + name if hook in timed else None
+            block = blocks.of(owner) if automatic else _AroundBackward(self, hook, owner)
+            blocks[f"[LightningModule]{name}.{hook}"] = block
 
     def remove(self, trainer: Any) -> None:
         """Stop watching; a second call does nothing."""
-        self.forget()
-        self._by_hand = False
+        self.phases.forget()
+        self.by_hand = False
         if trainer.profiler is self.profiler:
-            found = self.profiler.inner
-            while isinstance(found, StandIn) and not found.watch._hooks:  # of a recorder that was removed before
-                found = found.inner
-            trainer.profiler = found
-
-    def start(self, action_name: str) -> None:
-        """Enter an action."""
-        phase = self._known[action_name]
-        if phase in AROUND_BACKWARD:
-            if phase == _AFTER_BACKWARD and self._by_hand:
-                self._by_hand = False
-                self.leave()
-            if phase in self._around:
-                self.enter(self._module)
-        elif phase is not None:
-            self.enter(phase)
-
-    def stop(self, action_name: str) -> None:
-        """Leave an action."""
-        phase = self._known.get(action_name)
-        if phase in AROUND_BACKWARD:
-            if phase in self._around:
-                self.leave()
-            if phase == _BEFORE_BACKWARD and "backward" not in self._stack:
-                self._by_hand = True
-                self.enter("backward")
-        elif phase is not None:
-            self.leave()
-
-    def settle(self) -> None:
-        """Forget actions that an error left open; only the hook that calls this is running."""
-        del self._stack[:-1]
-        self._by_hand = False
+            inner = self.profiler.inner
+            while isinstance(inner, StandIn) and not inner.blocks.phases.hooks:  # of a recorder that was removed before
+                inner = inner.inner
+            trainer.profiler = inner
 
 
 class StandIn(Profiler):
-    """Takes the place of ``trainer.profiler``, which does nothing itself, and tells a watch of each action.
+    """Takes the place of ``trainer.profiler``, which does nothing itself, and enters the phase of each action.
 
     It is no part of the watch, and only the one below has ``__getattr__``: Python finds the attributes of an object
     with that, or whose ``vars`` were used, in several times as long, and a step needs a hundred of them.
     """
 
-    def __init__(self, watch: PhaseWatch, inner: Any) -> None:
+    def __init__(self, blocks: "_Blocks", inner: Any) -> None:
         self.inner = inner  # the trainer's own, of either Lightning; first, as `__getattr__` needs it
         super().__init__()
-        self.watch = watch
-        self.blocks = _Blocks(watch, watch._known)
+        self.blocks = blocks
 
     def profile(self, action_name: str) -> AbstractContextManager[Any]:  # type: ignore[override]
         """A look-up, in a fraction of the time that Lightning's own takes."""
         return self.blocks[action_name]
 
     def start(self, action_name: str) -> None:
-        """Enter an action."""
-        self.watch.start(action_name)
+        self.blocks[action_name].__enter__()
 
     def stop(self, action_name: str) -> None:
-        """Leave an action."""
-        self.watch.stop(action_name)
+        if action_name in self.blocks:  # else it has started before this watched
+            self.blocks[action_name].__exit__(None, None, None)
 
     def summary(self) -> str:
-        """The trainer's own."""
         return str(self.inner.summary())
 
     def setup(self, *args: Any, **kwargs: Any) -> None:
-        """Passed on."""
         self.inner.setup(*args, **kwargs)
 
     def describe(self) -> None:
-        """Passed on."""
         self.inner.describe()
 
     def teardown(self, *args: Any, **kwargs: Any) -> None:
-        """Passed on."""
         self.inner.teardown(*args, **kwargs)
 
     def __del__(self) -> None:
@@ -179,65 +148,79 @@ class _PassesOn(StandIn):
         return getattr(self.inner, name)
 
     def start(self, action_name: str) -> None:
-        """Enter an action."""
         self.inner.start(action_name)
         super().start(action_name)
 
     def stop(self, action_name: str) -> None:
-        """Leave an action."""
         super().stop(action_name)
         self.inner.stop(action_name)
 
 
-class _Action:
-    """A watched action as a context manager; it has no state, so it is used each time."""
+class _Phase:
+    """An action that is one phase, as a context manager. Written out, as a step has many; it is used each time."""
 
-    __slots__ = ("name", "watch")
+    __slots__ = ("phase", "phases")
 
-    def __init__(self, watch: PhaseWatch, name: str) -> None:
-        self.watch = watch
-        self.name = name
-
-    def __enter__(self) -> None:
-        self.watch.start(self.name)
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.watch.stop(self.name)
-
-
-class _Phase(_Action):
-    """An action that is exactly one phase; ``name`` is the phase's. Written out, as a step has many."""
-
-    __slots__ = ()
+    def __init__(self, phases: Phases, phase: str) -> None:
+        self.phases, self.phase = phases, phase
 
     def __enter__(self) -> None:
-        watch, phase = self.watch, self.name
-        watch._stack.append(phase)
-        watch.show(phase)
+        phases, phase = self.phases, self.phase
+        phases.stack.append(phase)
+        phases.show(phase)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        stack = self.watch._stack
+        stack = self.phases.stack
         if stack:
             stack.pop()
-        self.watch.show(stack[-1] if stack else None)
+        self.phases.show(stack[-1] if stack else None)
 
 
-class _Actions(dict[str, str | None]):
-    """The phase of each of Lightning's actions, found on first use; None for one that contains others."""
+class _AroundBackward:
+    """A module's hook before or after a backward pass, between which that runs where Lightning does not report it."""
 
-    def __init__(self, known: dict[str, str | None], names: dict[str, str]) -> None:
-        super().__init__(known)
-        self._names = names  # of callbacks, by their state keys
+    def __init__(self, watch: PhaseWatch, hook: str, owner: str | None) -> None:
+        self.watch, self.hook = watch, hook
+        self.owner = owner  # to whom the hook's own time is charged; None if it does nothing
 
-    def __missing__(self, action: str) -> str | None:
-        phase = self[action] = self._phase_of(action)
-        return phase
+    def __enter__(self) -> None:
+        phases = self.watch.phases
+        if self.hook == AROUND_BACKWARD[1] and self.watch.by_hand and "backward" in phases.stack:
+            self.watch.by_hand = False
+            phases.leave()
+        if self.owner:
+            phases.enter(self.owner)
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        phases = self.watch.phases
+        if self.owner:
+            phases.leave()
+        if self.hook == AROUND_BACKWARD[0] and "backward" not in phases.stack:
+            self.watch.by_hand = True
+            phases.enter("backward")
+
+
+class _Blocks(dict[str, AbstractContextManager[Any]]):
+    """The context manager of each of Lightning's actions (some 20 in a step), made on first use."""
+
+    def __init__(self, phases: Phases, callbacks: Mapping[str, str], idle: Iterable[str]) -> None:
+        super().__init__(dict.fromkeys(idle, _NO_PHASE))
+        self.phases = phases
+        self._callbacks = callbacks  # their names, by their state keys
+
+    def __missing__(self, action: str) -> AbstractContextManager[Any]:
+        block = self[action] = self.of(self._phase_of(action))
+        return block
+
+    def of(self, phase: str | None) -> AbstractContextManager[Any]:
+        """Of an action that is this phase; None for one that contains others."""
+        return _Phase(self.phases, phase) if phase else _NO_PHASE
 
     def _phase_of(self, action: str) -> str | None:
         owner, _, hook = action.rpartition(".")
         kind, _, name = owner.partition("]")
         if kind == "[Callback":
-            return OWNED + self._names.get(name, class_of(name))
+            return OWNED + self._callbacks.get(name, class_of(name))
         if kind == "[Strategy":
             return _OF_STRATEGY.get(hook)
         if kind == "[LightningDataModule":
@@ -249,30 +232,17 @@ class _Actions(dict[str, str | None]):
         return "data_wait" if action == "[_TrainingEpochLoop].train_dataloader_next" else None
 
 
-class _Blocks(dict[str, AbstractContextManager[Any]]):
-    """The context manager of each of Lightning's actions (some 20 in a step), made on first use."""
-
-    def __init__(self, watch: PhaseWatch, known: _Actions) -> None:
-        self._watch, self._known = watch, known
-
-    def __missing__(self, action: str) -> AbstractContextManager[Any]:
-        phase = self._known[action]
-        around = phase in AROUND_BACKWARD
-        block = _Action(self._watch, action) if around else _Phase(self._watch, phase) if phase else _NO_PHASE
-        self[action] = block
-        return block
-
-
-class PhaseClock(Clock, PhaseWatch):
+class PhaseClock(Clock):
     """Attributes each moment of a step of Lightning's to one phase."""
 
     def __init__(self, device: DeviceClock | None = None) -> None:
         super().__init__(device)
+        self.watch = PhaseWatch(self)
         self._charged: list[_Charged] = []
 
     def install(self, trainer: Any) -> None:
         """Begin to watch; a second call does nothing."""
-        super().install(trainer)
+        self.watch.install(trainer)
         self.collect(True)
 
     def watch_calls(self, objects: Iterable[Any], *methods: str) -> None:
@@ -284,7 +254,7 @@ class PhaseClock(Clock, PhaseWatch):
 
     def remove(self, trainer: Any) -> None:
         """Stop watching; a second call does nothing."""
-        super().remove(trainer)
+        self.watch.remove(trainer)
         self.collect(False)
         for charged in self._charged:
             charged.end()
@@ -312,10 +282,10 @@ class _Charged:
     def end(self) -> None:
         """Restore the method; if it is charged again meanwhile, when that ends."""
         self._ended, own = True, vars(self._owner)
-        while isinstance(found := own.get(self._name), _Charged) and found._ended:
+        while isinstance(charged := own.get(self._name), _Charged) and charged._ended:
             del own[self._name]
-            if found._own is not None:
-                setattr(self._owner, self._name, found._own)
+            if charged._own is not None:
+                setattr(self._owner, self._name, charged._own)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _as_it_was, (self._owner, self._name, self._own)

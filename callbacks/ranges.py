@@ -67,7 +67,7 @@ class Ranges(Phases):
 
     def resume(self) -> None:
         """Continue after :meth:`pause`."""
-        if self._hooks:
+        if self.hooks:
             self._close()
             self.paused = False
 

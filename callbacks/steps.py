@@ -156,7 +156,7 @@ class StepRecorder(Callback):
 
     def _look(self, trainer: Any) -> None:
         if self._clock is not None:
-            self._clock.look(trainer.lightning_module)
+            self._clock.watch.look(trainer.lightning_module)
         if self._log is not None and not self._log.has_steps:
             self.startup_seconds = time.monotonic() - self._began
 

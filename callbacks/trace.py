@@ -266,16 +266,20 @@ class TraceProfiler(Recording):
                 logger.experiment.flush()  # a run that is killed leaves what it showed
 
 
-class PhaseRanges(Ranges, PhaseWatch):
+class PhaseRanges(Ranges):
     """Those of Lightning's phases."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watch = PhaseWatch(self)
 
     def install(self, trainer: Any) -> None:
         """Begin to watch; does nothing when it does already."""
-        super().install(trainer)
+        self._watch.install(trainer)
         self.paused = False
 
     def remove(self, trainer: Any) -> None:
         """Cease to watch; safe when it does not."""
         self.boundary()
         self.paused = True
-        super().remove(trainer)
+        self._watch.remove(trainer)

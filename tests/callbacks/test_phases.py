@@ -37,11 +37,11 @@ def clock(standstill: Standstill) -> PhaseClock:
 def test_time_goes_to_the_innermost_known_action_and_adds_up(clock: PhaseClock, standstill: Standstill) -> None:
     standstill.nap(NAP)
     assert clock.restart().phases["other"] == NAP
-    with clock.profiler.profile(OPTIMIZER):
+    with clock.watch.profiler.profile(OPTIMIZER):
         standstill.nap(NAP)
-        with clock.profiler.profile(UNKNOWN):
+        with clock.watch.profiler.profile(UNKNOWN):
             standstill.nap(2 * NAP)
-            with clock.profiler.profile(FORWARD):
+            with clock.watch.profiler.profile(FORWARD):
                 standstill.nap(4 * NAP)
     standstill.nap(8 * NAP)
     seconds = clock.lap().phases
@@ -64,7 +64,11 @@ def test_an_action_may_be_named_by_its_keyword(standstill: Standstill) -> None:
 
 
 def test_an_error_leaves_its_actions(clock: PhaseClock, standstill: Standstill) -> None:
-    with contextlib.suppress(ArithmeticError), clock.profiler.profile(OPTIMIZER), clock.profiler.profile(FORWARD):
+    with (
+        contextlib.suppress(ArithmeticError),
+        clock.watch.profiler.profile(OPTIMIZER),
+        clock.watch.profiler.profile(FORWARD),
+    ):
         raise ArithmeticError
     clock.restart()
     standstill.nap(NAP)
