@@ -1,7 +1,5 @@
 """The phases of a training loop that a script writes itself; knows nothing of Lightning."""
 
-import os
-import socket
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -12,14 +10,11 @@ import torch
 from torch.compiler import is_compiling
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from .accelerators import activities, in_use
+from .accelerators import in_use
 from .clock import Clock, Phases
-from .loading import Loading
 from .ranges import Ranges
 from .schedule import Schedule
-from .tables import OperatorTables
-from .trace_writer import Budget, TraceWriter
-from .tracer import Tracer
+from .tracer import Tracing
 from .waits import Waits
 
 LEARN = 3  # steps whose gradients tell which parameter's comes first
@@ -218,71 +213,41 @@ class LoopPhases(Phases):
             self.leave()
 
 
-class LoopTrace:
+class LoopTrace(Tracing):
     """torch.profiler over the steps of a loop: traces, and tables of operators when it is over."""
 
     def __init__(self, directory: Path, tables: Path, schedule: Schedule, loader: Any) -> None:
+        super().__init__(Ranges())
         directory.mkdir(parents=True, exist_ok=True)
-        self.ranges = Ranges()
-        self._tables, self._loading, self._operators = tables, Loading(), OperatorTables()
-        self._loading.open(schedule)
-        self._loading.look_ahead(loader)
-        worker = f"{socket.gethostname()}_{os.getpid()}_rank0"
-        self._tracer: Tracer | None = Tracer(
-            schedule,
-            {"record_shapes": True, "profile_memory": False, "with_stack": False, "with_flops": False},
-            activities(in_use() or torch.device("cpu")),
-            first=0,
-            writer=TraceWriter(directory, worker, rank=0, budget=Budget(None, schedule.active), keep=None, traces=[]),
-            loading=self._loading,
-            operators=self._operators,
-        )
+        self._tables = tables
+        self.loading.open(schedule)
+        options = {"record_shapes": True, "profile_memory": False, "with_stack": False, "with_flops": False}
+        self.start(schedule, options, in_use() or torch.device("cpu"), loader, directory=directory, traces=[])
         self.ranges.paused = not self.recording
-
-    @property
-    def recording(self) -> bool:
-        """Whether a profiler disturbs the current step."""
-        return self._tracer is not None and self._tracer.recording
-
-    def begin(self) -> None:
-        """A step begins now."""
-        if self._tracer is not None:
-            self.ranges.boundary()
-            self._tracer.begin()
 
     def end_step(self) -> None:
         """End the step, and write the trace of a finished cycle."""
-        if self._tracer is None:
+        if self.tracer is None:
             return
-        self._tracer.step(self.ranges.boundary())
+        self.tracer.step(self.ranges.boundary())
         self.ranges.paused = not self.recording
-        if self._tracer.done:
+        if self.tracer.done:
             self.finish()
-
-    def fetched(self, epoch: int, batch: int) -> None:
-        """Note when a batch was had."""
-        if self._loading.on:
-            self._loading.fetched(epoch, batch, self.ranges.last_end("data_wait"))
 
     def finish(self, *, failed: bool = False) -> None:
         """Write what is left; a second time does nothing."""
-        tracer, self._tracer = self._tracer, None
-        if tracer is None:
+        if (tracer := self.tracer) is None:
             return
-        tracer.stop(self.ranges.boundary(), failed=failed)
+        self.stop(self.ranges.boundary(), failed=failed)
         self.ranges.paused = True
-        self._loading.switch(False)
-        self._loading.close()
-        if tracer.steps:
-            self._operators.write(self._tables)
+        self.loading.close()
+        if tracer.steps and tracer.operators is not None:
+            tracer.operators.write(self._tables)
 
     def abandon(self) -> None:
         """Stop, whatever state an error left, and write nothing."""
-        tracer, self._tracer = self._tracer, None
-        if tracer is not None:
-            tracer.abandon()
-            self._loading.switch(False)
-            self._loading.close()
+        super().abandon()
+        self.loading.close()
 
 
 def parameters_of(optimizer: Any) -> list[Any]:

@@ -5,25 +5,19 @@ Options: https://docs.pytorch.org/docs/stable/profiler.html. File names follow t
 """
 
 import logging
-import os
-import socket
 import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .accelerators import activities
 from .figures import pixels
 from .lightnings import TensorBoardLogger, seconds_left, steps_left
-from .loading import Loading
 from .phases import PhaseWatch
 from .ranges import Ranges, Step
 from .recording import Recording
 from .schedule import Schedule
-from .tables import OperatorTables
-from .trace_writer import Budget, TraceWriter
-from .tracer import Tracer
+from .tracer import Tracer, Tracing
 
 _log = logging.getLogger(__name__)
 
@@ -103,21 +97,20 @@ class TraceProfiler(Recording):
         self.traces: list[Path] = []
         self.steps: list[Step] = []
         self.may_shorten: Collection[str] = ()
-        self._tracer: Tracer | None = None
         self._times: list[float] = []  # when training began and its first two steps ended, monotonic seconds
         self._ranges = PhaseRanges()
-        self._loading = Loading()
+        self._tracing = Tracing(self._ranges)
 
     @property
     def recording(self) -> bool:
         """Whether the current step is a warmup or an active one; changes at the end of a step, which has the cost."""
-        return self._tracer is not None and self._tracer.recording
+        return self._tracing.recording
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Move behind the checkpoints, and prepare to record loaders."""
         super().setup(trainer)
         if stage == "fit":
-            self._loading.open(self.schedule)
+            self._tracing.loading.open(self.schedule)
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Begin the first step, before its batch is fetched; raises an OSError if the directory cannot be made."""
@@ -126,13 +119,13 @@ class TraceProfiler(Recording):
         self._times = [time.monotonic()]
         with self._or_go_on_without(trainer):
             schedule = self._fitting(trainer, steps_left(trainer))
-            self._tracer = self._start(trainer, schedule)
+            self._start(trainer, schedule)
             self._show(trainer, schedule)
             self._watch(trainer)
 
     def on_train_epoch_start(self, *_: Any) -> None:
         """A step does not hold what happens between epochs."""
-        self._begin()
+        self._tracing.begin()
 
     def on_validation_start(self, *_: Any) -> None:
         """Show a validation as one range."""
@@ -141,25 +134,24 @@ class TraceProfiler(Recording):
     def on_validation_end(self, *_: Any) -> None:
         """A step does not hold the validation before it."""
         self._ranges.resume()
-        self._begin()
+        self._tracing.begin()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Note when the batch arrived."""
-        if self._loading.on:
-            self._loading.fetched(trainer.current_epoch, batch_idx, self._ranges.last_end("data_wait"))
+        self._tracing.fetched(trainer.current_epoch, batch_idx)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """End the step, write the trace of a finished cycle and begin the next step."""
-        if self._tracer is None:
+        if (tracer := self._tracing.tracer) is None:
             return
         with self._or_go_on_without(trainer):
             if len(self._times) < 3:
                 self._times.append(time.monotonic())
-                if len(self._times) == 3 and trainer.world_size == 1 and not self._tracer.active:
-                    self._fit_time(trainer, self._tracer)
-            self._tracer.step(self._ranges.boundary())
-            self.cycle = self._tracer.cycle
-            if self._tracer.done:
+                if len(self._times) == 3 and trainer.world_size == 1 and not tracer.active:
+                    self._fit_time(trainer, tracer)
+            tracer.step(self._ranges.boundary())
+            self.cycle = tracer.cycle
+            if tracer.done:
                 self.finish(trainer)
                 trainer.should_stop = trainer.should_stop or self.stop_after
             else:
@@ -168,12 +160,12 @@ class TraceProfiler(Recording):
     def on_exception(self, trainer: Any, *_: Any) -> None:
         """Write what was recorded, with the step that failed."""
         self.finish(trainer, failed=True)
-        self._loading.close()
+        self._tracing.loading.close()
 
     def teardown(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Stop the profiler, if it still runs."""
         self.finish(trainer)
-        self._loading.close()
+        self._tracing.loading.close()
 
     def _fitting(self, trainer: Any, steps: float) -> Schedule:
         """The schedule that suits the number of steps of this `fit`; logs it if it is another one."""
@@ -195,19 +187,19 @@ class TraceProfiler(Recording):
         for board in self._boards(trainer):
             board.add_text("trace/schedule", f"{schedule.describe()}; {besides}", trainer.global_step)
 
-    def _start(self, trainer: Any, schedule: Schedule) -> Tracer:
-        rank = trainer.global_rank
-        worker = f"{socket.gethostname()}_{os.getpid()}_rank{rank}"
-        budget = Budget(self.max_mb and self.max_mb * 1e6, schedule.active)
-        self._loading.look_ahead(trainer.train_dataloader)
-        return Tracer(
+    def _start(self, trainer: Any, schedule: Schedule) -> None:
+        self._tracing.start(
             schedule,
             self.options,
-            activities(trainer.strategy.root_device),
+            trainer.strategy.root_device,
+            trainer.train_dataloader,
+            directory=self.directory,
+            traces=self.traces,
             first=trainer.fit_loop.epoch_loop.batch_progress.total.ready,
-            writer=TraceWriter(self.directory, worker, rank=rank, budget=budget, keep=self.keep, traces=self.traces),
-            loading=self._loading,
-            operators=OperatorTables() if trainer.is_global_zero else None,
+            rank=trainer.global_rank,
+            max_mb=self.max_mb,
+            keep=self.keep,
+            tables=trainer.is_global_zero,
         )
 
     def _watch(self, trainer: Any) -> None:
@@ -216,25 +208,18 @@ class TraceProfiler(Recording):
             self._ranges.install(trainer)
         else:
             self._ranges.remove(trainer)
-        self._begin()
-
-    def _begin(self) -> None:
-        if self._tracer is not None:
-            self._ranges.boundary()
-            self._tracer.begin()
+        self._tracing.begin()
 
     def finish(self, trainer: Any, *, failed: bool = False) -> None:
         """Write what was recorded in a cycle that did not finish; a second time does nothing."""
-        tracer, self._tracer = self._tracer, None
-        if tracer is None:
+        if (tracer := self._tracing.tracer) is None:
             return
         phases = self._ranges.boundary()
         self._ranges.remove(trainer)
         with self._or_go_on_without(trainer):  # nor hide the error that ended the run
-            tracer.stop(phases, failed=failed)
+            self._tracing.stop(phases, failed=failed)
             self.cycle = tracer.cycle
             self.steps += tracer.steps
-            self._loading.switch(False)
             if tracer.last_cycle and tracer.operators is not None:  # none, where the end came while it was written
                 if self.tables is not None:
                     tracer.operators.write(self.tables)
@@ -242,7 +227,7 @@ class TraceProfiler(Recording):
                     from .timeline import draw
 
                     board.add_text("trace/operators", tracer.operators.markdown(), trainer.global_step)
-                    picture = pixels(draw(tracer.last_cycle, self._loading.lanes))
+                    picture = pixels(draw(tracer.last_cycle, self._tracing.loading.lanes))
                     board.add_image("trace/timeline", picture, trainer.global_step, dataformats="HWC")
 
     @contextmanager
@@ -252,11 +237,8 @@ class TraceProfiler(Recording):
             yield
         except Exception:
             _log.warning("The profiler failed and was switched off; a trace or tables may be missing", exc_info=True)
-            tracer, self._tracer = self._tracer, None
-            if tracer is not None:
-                tracer.abandon()
+            self._tracing.abandon()
             self._ranges.remove(trainer)
-            self._loading.switch(False)
 
     def _boards(self, trainer: Any) -> Iterator[Any]:
         """The SummaryWriters of the trainer's TensorBoard loggers, on rank 0; flushed afterwards."""

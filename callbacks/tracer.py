@@ -1,21 +1,25 @@
 """torch.profiler over numbered steps: records within a budget of size, and writes traces."""
 
 import gc
+import os
+import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.profiler import ProfilerAction, ProfilerActivity
 
+from .accelerators import activities
 from .loading import Loading
-from .ranges import Interval, Step
+from .ranges import Interval, Ranges, Step
 from .schedule import ACTIVE, Schedule
 from .tables import OperatorTables
-from .trace_writer import TraceWriter
+from .trace_writer import Budget, TraceWriter
 
 
 @dataclass
@@ -137,6 +141,78 @@ class Tracer:
             self.last_cycle, self._cycle_steps = self._cycle_steps, []
         # Frees the events: the next cycle begins with none.
         profiler.profiler = None
+
+
+class Tracing:
+    """One training's tracer, while there is one, with the ranges of its steps and what its loaders do."""
+
+    def __init__(self, ranges: Ranges) -> None:
+        self.ranges, self.loading = ranges, Loading()
+        self.tracer: Tracer | None = None
+
+    @property
+    def recording(self) -> bool:
+        """Whether the current step is a warmup or an active one, which a profiler disturbs."""
+        return self.tracer is not None and self.tracer.recording
+
+    @property
+    def active(self) -> bool:
+        """Whether the current step is recorded and kept."""
+        return self.tracer is not None and self.tracer.active
+
+    def start(
+        self,
+        schedule: Schedule,
+        options: dict[str, Any],
+        device: torch.device,
+        loaders: Any,
+        *,
+        directory: Path,
+        traces: list[Path],
+        first: int = 0,
+        rank: int = 0,
+        max_mb: float | None = None,
+        keep: int | None = None,
+        tables: bool = True,
+    ) -> None:
+        """Begin with the first step, which has this number; see `TraceProfiler` for the others."""
+        worker = f"{socket.gethostname()}_{os.getpid()}_rank{rank}"
+        budget = Budget(max_mb and max_mb * 1e6, schedule.active)
+        self.loading.look_ahead(loaders)
+        self.tracer = Tracer(
+            schedule,
+            options,
+            activities(device),
+            first=first,
+            writer=TraceWriter(directory, worker, rank=rank, budget=budget, keep=keep, traces=traces),
+            loading=self.loading,
+            operators=OperatorTables() if tables else None,
+        )
+
+    def begin(self) -> None:
+        """A step begins now."""
+        if self.tracer is not None:
+            self.ranges.boundary()
+            self.tracer.begin()
+
+    def fetched(self, epoch: int, batch: int) -> None:
+        """Training has this batch."""
+        if self.loading.on:
+            self.loading.fetched(epoch, batch, self.ranges.last_end("data_wait"))
+
+    def stop(self, phases: tuple[Interval, ...], *, failed: bool) -> None:
+        """Write what was recorded of a cycle that did not finish, with these phases of a step that has `failed`."""
+        tracer, self.tracer = self.tracer, None
+        if tracer is not None:
+            tracer.stop(phases, failed=failed)
+            self.loading.switch(False)
+
+    def abandon(self) -> None:
+        """Stop, whatever state an error left, and write nothing."""
+        tracer, self.tracer = self.tracer, None
+        if tracer is not None:
+            tracer.abandon()
+        self.loading.switch(False)
 
 
 def profilers() -> list[Any]:

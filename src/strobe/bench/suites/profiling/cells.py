@@ -135,7 +135,7 @@ class Timed(TraceProfiler):
     def on_train_batch_end(self, *arguments: Any) -> None:
         """A step ends before this callback's own work, and the next begins after it."""
         now, cycle, first = time.perf_counter(), self.cycle, self._step < self.schedule.skip_first
-        if self._tracer is not None and self._tracer.active:
+        if self._tracing.active:
             self.watched.append(now - self._since)
         elif not self.recording and not first:
             self.unwatched.append(now - self._since)
