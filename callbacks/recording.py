@@ -59,6 +59,11 @@ class Recording(Callback):
             self.files = [*(file for file in self.files if file != path), path]
 
 
+def come_last(callback: Any, trainer: Any) -> None:
+    """Put a callback behind all others, also the checkpoints, so that a step ends after them."""
+    trainer.callbacks = [*(one for one in trainer.callbacks if one is not callback), callback]
+
+
 @contextmanager
 def warning_only(what: str) -> Iterator[None]:
     """Log a failure, which must neither end the run nor hide the error that did."""

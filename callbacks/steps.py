@@ -14,6 +14,7 @@ from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
 from .owners import checkpoint_names, metrics_of, owners, owners_between, restore_idle, skip_idle
 from .phases import PhaseClock
+from .recording import come_last
 from .rows import StepLog, StepRows
 from .threads import Threads
 from .waits import Waits
@@ -56,7 +57,7 @@ class StepRecorder(Callback):
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Become the last callback, after the checkpoints, so that a step ends after all others."""
         if self in trainer.callbacks:  # not of another callback, which passes on what it hears
-            trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
+            come_last(self, trainer)
 
     def on_fit_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Open the file and start the clock."""

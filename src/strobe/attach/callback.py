@@ -18,6 +18,7 @@ from strobe.attach.record import begin, complete, readable, status_of, summarise
 from strobe.attach.settings import keeps_its_profiler, schedule_of, schedule_on, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback, join_latest
 from strobe.callbacks.owners import restore_idle, skip_idle
+from strobe.callbacks.recording import come_last
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
@@ -82,7 +83,7 @@ class Strobe(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Go behind all other callbacks, so that a step ends after them."""
         if stage == "fit" and self in trainer.callbacks:  # not of another callback, which passes on what it hears
-            trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
+            come_last(self, trainer)
 
     def on_fit_start(self, trainer: Any, *given: Any) -> None:
         """Begin a record. Lightning's tuners, which end their own `fit` here, come first and leave none."""

@@ -10,6 +10,7 @@ import torch.distributed as dist
 from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 
 from strobe.attach import ending
+from strobe.callbacks.recording import come_last
 from strobe.process.signals import AskedToEnd, Requests, answer_slurm, forget_slurm
 
 PATIENCE = 2.0  # seconds for a step of a lone process to end
@@ -33,7 +34,7 @@ class Ending(ending.Ending):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Become the last callback, so that a step ends after all others; from here on requests wait for its end."""
-        trainer.callbacks = [*(one for one in trainer.callbacks if one is not self), self]
+        come_last(self, trainer)
         super().setup(trainer, pl_module, stage)
         environment = trainer._accelerator_connector.cluster_environment
         slurm = isinstance(environment, SLURMEnvironment) and environment.auto_requeue
