@@ -27,41 +27,36 @@ def together(operations: Sequence[Operation]) -> dict[Operation, int]:
 def _groups(operations: Sequence[Operation]) -> Iterable[list[Operation]]:
     """The same operations that need equally many of these, one after another."""
     places = {one: place for place, one in enumerate(operations)}
-    needs_of, told = list[int](), [0]  # sets of places, as bits; told: what Python may know by then
-    steering, found = 0, defaultdict[object, list[list[Operation]]](list)  # by how many they need in turn
+    needs_of, visible = list[int](), [0]  # sets of places, as bits; visible: what Python may know by then
+    steering, groups_of = 0, defaultdict[object, list[list[Operation]]](list)  # by how many they need in turn
     members = defaultdict[object, list[int]](list)  # these, as sets of places
     passes, before = {-1}, dict[Operation, int]()  # backward passes so far; how many before each operation
     made = defaultdict[int, int](int)  # bytes of what is computed until the next one
     alike = Counter[object]()  # of each pass, the same operations so far that compute gradients of one
     for place, one in enumerate(operations):
-        needs = told[one.since] | steering
+        needs = visible[one.since] | steering
         for other in one.after & places.keys():
             needs |= needs_of[places[other]] | 1 << places[other]
         needs_of.append(needs)
         known = one.ends or one.autograd.unseen or not one.writes
-        told.append(told[-1] | needs | 1 << place if known else told[-1])
+        visible.append(visible[-1] | needs | 1 << place if known else visible[-1])
         steering |= needs | 1 << place if one.steers else 0
-        passes |= {one.autograd.graph_task}
+        task = one.autograd.graph_task
+        passes |= {task}
         if one.site.of_torch or (one.backward and one.forward is None):
             continue
         before[one] = len(passes)
         made[len(passes)] += one.size.bytes
-        alike[one.autograd.graph_task, one.forward, one.name] += one.backward
-        key = (
-            one.name,
-            one.lines,
-            one.site.instructions,
-            one.forward,
-            alike[one.autograd.graph_task, one.forward, one.name],
-        )
-        sets, groups = members[key], found[key]
+        alike[task, one.forward, one.name] += one.backward
+        key = one.name, one.lines, one.site.instructions, one.forward, alike[task, one.forward, one.name]
+        sets, groups = members[key], groups_of[key]
         deep = next((depth for depth in range(len(sets), 0, -1) if needs & sets[depth - 1]), 0)
         if deep == len(sets):
             sets.append(0)
             groups.append([])
         sets[deep] |= 1 << place
         groups[deep].append(one)
-    for group in (group for groups in found.values() for group in groups):
+    for group in (group for groups in groups_of.values() for group in groups):
         parts = defaultdict[int, list[Operation]](list)
         for one in group:
             parts[before[one]].append(one)

@@ -54,7 +54,7 @@ class Autograd(NamedTuple):
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Operation:
-    """One that has run."""
+    """An operation that has run."""
 
     name: str  # as in ``aten::mm``, without the name space
     step: int  # 0 for the first one that is followed
@@ -96,7 +96,7 @@ class Operation:
 
     @property
     def numbers(self) -> int:
-        """How many it goes through."""
+        """How many numbers it goes through."""
         return max(self.size.reads, self.size.makes)
 
 

@@ -142,7 +142,7 @@ class Clock(Phases):
 
     @property
     def updates(self) -> int:
-        """Of the step so far."""
+        """How often an optimizer has stepped in this step."""
         return self._lap.updates
 
     def call(self, phase: str) -> None:
@@ -200,7 +200,7 @@ class Clock(Phases):
             self.device.wait()
 
     def waited(self) -> None:
-        """It waits no more."""
+        """This rank waits for the others no more."""
         if self._waiting:
             waited = self._lap.waited
             waited[self._current] = waited.get(self._current, 0) + time.perf_counter_ns() - self._waiting
@@ -251,6 +251,6 @@ class Clock(Phases):
 
 def by_phase(spent: dict[str, int]) -> list[float]:
     """Nanoseconds of phases and of each ``callbacks/<name>`` as seconds of each of ``PHASES``, in their order."""
-    found = [spent.get(phase, 0) for phase in PHASES]
-    found[_CALLBACKS] = sum(spent.values()) - sum(found)
-    return [each / 1e9 for each in found]
+    parts = [spent.get(phase, 0) for phase in PHASES]
+    parts[_CALLBACKS] = sum(spent.values()) - sum(parts)
+    return [each / 1e9 for each in parts]

@@ -21,7 +21,7 @@ def is_followed(value: Any) -> bool:
 
 
 def number_of(tensor: Tensor) -> int:
-    """Of its memory."""
+    """Which memory a tensor lies in; tensors that share it have the same number."""
     return int(tensor.untyped_storage()._cdata)
 
 
@@ -31,7 +31,7 @@ def _some(tensor: Tensor) -> Tensor:
 
 
 def digest(tensor: Tensor) -> int:
-    """Of the numbers that it holds."""
+    """A hash of some of the numbers that a tensor holds."""
     return hash(_some(tensor).resolve_conj().resolve_neg().contiguous().view(torch.uint8).numpy().tobytes())
 
 
@@ -41,7 +41,7 @@ def room_of(tensor: Tensor) -> int:
 
 
 def part_of_memory(tensor: Tensor) -> range:
-    """From its first byte to its last."""
+    """The bytes of its memory that a tensor takes, from the first to the last."""
     count, each = tensor.numel(), tensor.element_size()
     if count and not tensor.is_contiguous():
         count = 1 + sum((side - 1) * stride for side, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -63,6 +63,6 @@ def alike_of(tensor: Tensor) -> float:
 
 
 def zeros_of(tensor: Tensor) -> float:
-    """The share of them."""
+    """The share of zeros among a tensor's numbers."""
     some = _some(tensor)
     return 1 - int(some.count_nonzero()) / some.numel() if some.numel() else 0.0

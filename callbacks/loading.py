@@ -183,8 +183,8 @@ def _title(threads: Sequence[Track], splits: Sequence[str], main_pid: int) -> st
 
 def _splits(spans: Sequence[Span]) -> list[str]:
     """What a process loads for, unless that is only training."""
-    found = sorted({span.split for span in spans if span.split})
-    return [] if found == ["train"] else found
+    splits = sorted({span.split for span in spans if span.split})
+    return [] if splits == ["train"] else splits
 
 
 def _waits(spans: Iterable[Span], fetched: Mapping[tuple[int, int], int], window: tuple[int, int]) -> Iterator[_Wait]:

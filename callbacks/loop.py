@@ -102,7 +102,7 @@ class LoopPhases(Phases):
         known = ((parameter, self._parameters.get(id(parameter))) for parameter in parameters_of(optimizer))
         return optimizer in self.optimizers or any(ref is not None and ref() is parameter for parameter, ref in known)
 
-    def before_update(self, optimizer: Any, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    def before_update(self, optimizer: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """An optimizer begins to step; its closure, if it has one, is replaced by one that is timed."""
         try:
             if not self._counts(optimizer) or not self._may_update(optimizer):
@@ -116,10 +116,10 @@ class LoopPhases(Phases):
             if self.stack[-1:] == ["forward"]:
                 self.stack.pop()
             self.enter("optimizer")
-            if callable(named.get("closure")):
-                return given, named | {"closure": self._timed(named["closure"])}
-            if len(given) > 1 and callable(given[1]):
-                return (given[0], self._timed(given[1]), *given[2:]), named
+            if callable(kwargs.get("closure")):
+                return args, kwargs | {"closure": self._timed(kwargs["closure"])}
+            if len(args) > 1 and callable(args[1]):
+                return (args[0], self._timed(args[1]), *args[2:]), kwargs
         except Exception as error:
             self.failure = error
         return None

@@ -189,8 +189,8 @@ def _owns_calls(event: Event) -> bool:
 
 def _id(event: Event) -> Any:
     """The operator that the plugin takes an event for, or ties a call to."""
-    found = number_of(event, "external id")
-    return number_of(event, "External id") if found is None else found
+    number = number_of(event, "external id")
+    return number_of(event, "External id") if number is None else number
 
 
 def _set_id(event: Event, operator: Any) -> None:
@@ -204,13 +204,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("traces", nargs="+", type=Path, metavar="TRACE", help="a .json or .json.gz trace")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="write copies here instead")
-    given = parser.parse_args(argv)
-    names = {path.name for path in given.traces}
-    if given.output is not None and (given.output.is_file() or len(names) < len(given.traces)):
-        parser.error(f"--output {given.output} must be a folder, and no two of the traces may have one name")
+    options = parser.parse_args(argv)
+    names = {path.name for path in options.traces}
+    if options.output is not None and (options.output.is_file() or len(names) < len(options.traces)):
+        parser.error(f"--output {options.output} must be a folder, and no two of the traces may have one name")
     code = 0
-    for path in given.traces:
-        target = path if given.output is None else given.output / path.name
+    for path in options.traces:
+        target = path if options.output is None else options.output / path.name
         try:
             trace = read_trace(path)
             usual = all_read(path)

@@ -18,7 +18,7 @@ class Operations:
 
     def __init__(self) -> None:
         self._thread, self._first = get_ident(), _number()
-        self.found: dict[str, float] | None = None
+        self.costs: dict[str, float] | None = None
 
     def end(self) -> None:
         """Keep their ``count``, and what each costs at least, by phase; a second call does nothing.
@@ -26,8 +26,8 @@ class Operations:
         Another thread does not know them, nor does a torch that does not tell its numbers.
         """
         last = _number()
-        if self.found is None and last is not None and self._first is not None and get_ident() == self._thread:
-            self.found = {"count": last - self._first, **fixed_seconds()}
+        if self.costs is None and last is not None and self._first is not None and get_ident() == self._thread:
+            self.costs = {"count": last - self._first, **fixed_seconds()}
 
 
 def fixed_seconds() -> dict[str, float]:

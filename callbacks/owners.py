@@ -26,20 +26,20 @@ _IDLE = re.compile(r"(lightning\.pytorch|pytorch_lightning)\.(callbacks\.callbac
 def owners(trainer: Any) -> list[str]:
     """Names of everything with hooks in a step: callbacks, module, clipping, schedulers, metrics."""
     known = names(trainer.callbacks)
-    found = [known[callback.state_key] for callback in trainer.callbacks if _overrides(callback, STEP_HOOKS)]
+    classes = [known[callback.state_key] for callback in trainer.callbacks if _overrides(callback, STEP_HOOKS)]
     module = trainer.lightning_module
     if _overrides(module, (*MODULE_HOOKS, *AROUND_BACKWARD)):
-        found.append(type(module).__name__)
-    found += [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
-    return list(dict.fromkeys(found + [type(metric).__name__ for metric in metrics_of(module)]))
+        classes.append(type(module).__name__)
+    classes += [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
+    return list(dict.fromkeys(classes + [type(metric).__name__ for metric in metrics_of(module)]))
 
 
 def owners_between(trainer: Any) -> list[str]:
     """Names of everything with hooks at the starts and ends of epochs, and of metrics, which are computed there."""
     known, module = names(trainer.callbacks), trainer.lightning_module
-    found = [known[one.state_key] for one in trainer.callbacks if _overrides(one, BETWEEN_HOOKS)]
-    found += [type(module).__name__] * _overrides(module, BETWEEN_HOOKS)
-    return list(dict.fromkeys(found + [type(metric).__name__ for metric in metrics_of(module)]))
+    classes = [known[one.state_key] for one in trainer.callbacks if _overrides(one, BETWEEN_HOOKS)]
+    classes += [type(module).__name__] * _overrides(module, BETWEEN_HOOKS)
+    return list(dict.fromkeys(classes + [type(metric).__name__ for metric in metrics_of(module)]))
 
 
 def metrics_of(module: Any) -> list[Any]:
@@ -53,9 +53,9 @@ def metrics_of(module: Any) -> list[Any]:
 def kinds(trainer: Any) -> dict[str, str]:
     """``metric``, ``logger``, ``module`` or ``checkpoint``, by name; any other name is a callback's."""
     module = trainer.lightning_module
-    found = {type(metric).__name__: "metric" for metric in metrics_of(module)}
-    found |= {type(logger).__name__: "logger" for logger in trainer.loggers} | {type(module).__name__: "module"}
-    return found | dict.fromkeys(checkpoint_names(trainer), "checkpoint")
+    kinds = {type(metric).__name__: "metric" for metric in metrics_of(module)}
+    kinds |= {type(logger).__name__: "logger" for logger in trainer.loggers} | {type(module).__name__: "module"}
+    return kinds | dict.fromkeys(checkpoint_names(trainer), "checkpoint")
 
 
 def checkpoint_names(trainer: Any) -> set[str]:
@@ -81,8 +81,8 @@ def class_of(state_key: str) -> str:
 
 def _overrides(owner: Any, hooks: Iterable[str]) -> bool:
     """Whether it overrides hooks of Lightning's base class, of either package."""
-    found = (getattr(owner, hook, None) for hook in hooks)
-    return any(not _IDLE.match(str(getattr(hook, "__module__", None))) for hook in found if hook is not None)
+    methods = (getattr(owner, hook, None) for hook in hooks)
+    return any(not _IDLE.match(str(getattr(hook, "__module__", None))) for hook in methods if hook is not None)
 
 
 def _clips(trainer: Any) -> bool:

@@ -254,8 +254,8 @@ class StepLog:
         flags = int(profiled), int(compiled), int(began < self._newest)
         head = (step, epoch, images, lap.updates, *flags, *self._memory.held(now))
         self._recent.append(self._rows.add(head, lap, among))
-        if self.clock.device is not None and (told := self.clock.device.ready()):
-            self._rows.tell(told)
+        if self.clock.device is not None and (seconds := self.clock.device.ready()):
+            self._rows.tell(seconds)
         self._rows.write(now)
         if self.follows:
             self._follow(lap)
@@ -291,8 +291,8 @@ class StepLog:
         """Keys of ``summary.json``: lines, operations, and what of batches and of computing was for nothing."""
         if self.flow.failure is not None:
             _log.warning("No operations were followed, by an error of this program", exc_info=self.flow.failure)
-        told = {name: _mean(each[place] for each in self._batches) for place, name in enumerate(LOOKED_FOR)}
-        return {**told, "lines": self.threads.lines(), "operations": self.threads.operations(), **self._wasted}
+        batches = {name: _mean(each[place] for each in self._batches) for place, name in enumerate(LOOKED_FOR)}
+        return {**batches, "lines": self.threads.lines(), "operations": self.threads.operations(), **self._wasted}
 
     @property
     def has_steps(self) -> bool:

@@ -227,11 +227,11 @@ class ProgressBar(RichProgressBar):
         super().on_train_start(trainer, pl_module)
         self._began = math.inf
 
-    def on_train_batch_end(self, trainer: Trainer, *given: Any) -> None:
+    def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
         """Look at the clock after the first step."""
         if self._began == math.inf:
             self._began, self._first = time.monotonic(), trainer.fit_loop.epoch_loop.batch_progress.total.ready
-        super().on_train_batch_end(trainer, *given)
+        super().on_train_batch_end(trainer, *args)
 
     def configure_columns(self, trainer: Trainer) -> list[Any]:
         """All columns if the terminal is wide; else those that leave the figures room on the same line.
@@ -239,11 +239,11 @@ class ProgressBar(RichProgressBar):
         And the two characters of ^C, which would begin a line of their own: the bar would be there twice.
         """
         width = WIDE if self._console is None else self._console.width
-        found = [one for one in super().configure_columns(trainer) if width >= WIDE or type(one).__name__ not in SPARE]
-        for one in found:
+        shown = [one for one in super().configure_columns(trainer) if width >= WIDE or type(one).__name__ not in SPARE]
+        for one in shown:
             if hasattr(one, "bar_width"):
                 one.bar_width = min(one.bar_width, max(SHORTEST, width - FIGURES))
-        return found
+        return shown
 
     def _get_train_description(self, current_epoch: int) -> str:
         text: str = super()._get_train_description(current_epoch)

@@ -140,8 +140,8 @@ class OperatorTables:
             for event in cycle.function_events:  # else a search for cycles would halt training for seconds later
                 event.cpu_parent, event.cpu_children = None, []
         # Around a closure that range holds forward and backward; a range called `optimizer` in it does not.
-        told = any(row.key == "optimizer" and _annotated(row) for row in averages)
-        hidden = (_STEP, "Optimizer.step#") if told else (_STEP,)
+        ranged = any(row.key == "optimizer" and _annotated(row) for row in averages)
+        hidden = (_STEP, "Optimizer.step#") if ranged else (_STEP,)
         _merge(self._rows, [row for row in averages if not row.key.startswith(hidden)])
 
     def _side(self, rows: list[Any]) -> str:

@@ -73,8 +73,8 @@ class Threads:
         return (self._lines.looks.records() if self._lines else []) + self._workers.looks.records()
 
     def operations(self) -> dict[str, float] | None:
-        """As ``Operations.found``."""
-        return self._operations.found
+        """As ``Operations.end`` keeps them; None before."""
+        return self._operations.costs
 
     def cores(self) -> list[dict[str, Any]]:
         """``name`` and ``cores`` of those that computed, the busiest first; empty after only one look.

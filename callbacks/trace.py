@@ -48,14 +48,6 @@ class TraceProfiler(Recording):
         stop_after: End training when the last cycle is recorded.
         loggers: Whether the trainer's TensorBoard gets the schedule, operators and steps.
 
-    Attributes:
-        traces: Files written, oldest first, less those that `keep` removed.
-        steps: The active steps recorded to their end, with the phases that this callback measured.
-        cycle: Number of the current cycle in this `fit`, from 0; it grows when a cycle's trace is due.
-        may_shorten: Which of `active` and `repeat` a short `fit` may lower, so that enough steps stay unprofiled. Where
-            a time limit ends it, the first two steps tell how many there will be; not with several ranks, which must
-            agree.
-
     Raises:
         ValueError: A number is out of range.
     """
@@ -93,9 +85,11 @@ class TraceProfiler(Recording):
         }
         self.tables = Path(tables) if tables is not None else None
         self.max_mb, self.keep, self.stop_after, self.loggers = max_mb, keep, stop_after, loggers
-        self.cycle = 0
-        self.traces: list[Path] = []
-        self.steps: list[Step] = []
+        self.cycle = 0  # in this `fit`; it grows when a cycle's trace is due
+        self.traces: list[Path] = []  # that were written, oldest first, less those that `keep` removed
+        self.steps: list[Step] = []  # the active ones recorded to their end, with the phases that this measured
+        # Which of `active` and `repeat` a short `fit` may lower, so that enough steps stay unprofiled. Where a time
+        # limit ends it, the first two steps tell how many there will be; not with several ranks, which must agree.
         self.may_shorten: Collection[str] = ()
         self._times: list[float] = []  # when training began and its first two steps ended, monotonic seconds
         self._ranges = PhaseRanges()
@@ -169,10 +163,10 @@ class TraceProfiler(Recording):
 
     def _fitting(self, trainer: Any, steps: float) -> Schedule:
         """The schedule that suits the number of steps of this `fit`; logs it if it is another one."""
-        found = self.schedule if self.stop_after else self.schedule.shortened(steps, self.may_shorten)
-        if found != self.schedule and trainer.is_global_zero:
-            _log.info("Training is short (steps: %d), so fewer are traced: %s", steps, found.describe())
-        return found
+        schedule = self.schedule if self.stop_after else self.schedule.shortened(steps, self.may_shorten)
+        if schedule != self.schedule and trainer.is_global_zero:
+            _log.info("Training is short (steps: %d), so fewer are traced: %s", steps, schedule.describe())
+        return schedule
 
     def _fit_time(self, trainer: Any, tracer: Tracer) -> None:
         """Shorten the schedule if a time limit leaves few steps; the first step alone may start workers or compile."""

@@ -154,9 +154,9 @@ class TraceWriter:
 
 def prune(directory: Path, rank: int, keep: int) -> None:
     """Remove all but the newest `keep` traces of a rank, including those of earlier runs in this folder."""
-    found = [(match, path) for path in directory.iterdir() if (match := _TRACE.fullmatch(path.name))]
-    own = [(int(match["ns"]), path) for match, path in found if int(match["rank"]) == rank]
-    for _, path in sorted(own)[:-keep]:
+    traces = [(match, path) for path in directory.iterdir() if (match := _TRACE.fullmatch(path.name))]
+    of_rank = [(int(match["ns"]), path) for match, path in traces if int(match["rank"]) == rank]
+    for _, path in sorted(of_rank)[:-keep]:
         path.unlink(missing_ok=True)
 
 

@@ -221,8 +221,8 @@ def args_of(event: Event) -> dict[str, Any]:
 
 def number_of(event: Event, key: str) -> int | str | None:
     """The argument of an event that ties it to others; None if it is no id."""
-    found = args_of(event).get(key)
-    return found if isinstance(found, int | str) else None
+    value = args_of(event).get(key)
+    return value if isinstance(value, int | str) else None
 
 
 @contextmanager

@@ -44,10 +44,10 @@ class Waits:
             return
         from torch._C._distributed_c10d import ProcessGroup, Work
 
-        found: list[tuple[Any, str]] = [(Work, "wait"), (torch.distributed, "_broadcast_coalesced")]
+        methods: list[tuple[Any, str]] = [(Work, "wait"), (torch.distributed, "_broadcast_coalesced")]
         if self._clock.device is not None:
-            found += [(ProcessGroup, name) for name in _COLLECTIVES]
-        for owner, name in found:
+            methods += [(ProcessGroup, name) for name in _COLLECTIVES]
+        for owner, name in methods:
             if (was := vars(owner).get(name)) is not None:
                 now = self._in_time(was)
                 setattr(owner, name, now)
@@ -57,8 +57,8 @@ class Waits:
         """Restore everything, except what somebody else has replaced, such as another recorder."""
         for owner, name, now in self._timed:
             now.ended = True
-            while hasattr(found := vars(owner).get(name), "ended"):
-                setattr(owner, name, found.__wrapped__)
+            while hasattr(timed := vars(owner).get(name), "ended"):
+                setattr(owner, name, timed.__wrapped__)
         self._timed = []
 
     def watch(self, loss: Any) -> None:

@@ -62,10 +62,10 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
 
         That one must have had gradients computed, too.
         """
-        found = next((each for each in (one, one.forward) if each in same), None)
-        if found is None or found in constant or (found is not one and same[found] not in learned):
+        twin = next((each for each in (one, one.forward) if each in same), None)
+        if twin is None or twin in constant or (twin is not one and same[twin] not in learned):
             return None
-        return same[found]
+        return same[twin]
 
     def is_sparse(one: Operation) -> bool:
         """Whether it computes with zeros, and not because nothing uses most of its results."""
@@ -98,40 +98,40 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     def loop_of(one: Operation) -> Sequence[Line]:
         return loop_of(one.forward) if one.forward is not None and one.forward in looped else one.site.lines
 
-    found = {
-        "constant": _told(flow, last, lambda one: float(one in constant)),
-        "repeated": _told(flow, last, lambda one: float(again(one) is not None), lambda one: _apart(one, again(one))),
-        "unused": _told(flow, first, unused),
-        "unused_backward": _told(flow, first, lambda one: float(one.backward and not needed[one])),
-        "sparse": _told(flow, last, lambda one: float(one in sparse)),
-        "alike": _told(flow, last, lambda one: 0.0 if one in sparse else _alike(one.forward or one)),
-        "broadcast": _told(flow, last, lambda one: float((one.forward or one) in broadcast)),
-        "loop": _told(flow, last, saved, loop_of),
-        "attention": _told(flow, first, lambda one: float((one.forward or one) in attention)),
+    kinds = {
+        "constant": _waste(flow, last, lambda one: float(one in constant)),
+        "repeated": _waste(flow, last, lambda one: float(again(one) is not None), lambda one: _apart(one, again(one))),
+        "unused": _waste(flow, first, unused),
+        "unused_backward": _waste(flow, first, lambda one: float(one.backward and not needed[one])),
+        "sparse": _waste(flow, last, lambda one: float(one in sparse)),
+        "alike": _waste(flow, last, lambda one: 0.0 if one in sparse else _alike(one.forward or one)),
+        "broadcast": _waste(flow, last, lambda one: float((one.forward or one) in broadcast)),
+        "loop": _waste(flow, last, saved, loop_of),
+        "attention": _waste(flow, first, lambda one: float((one.forward or one) in attention)),
     }
-    if told := found["constant"]:
-        told["functions"] = _nothing_but(constant, last)
-    if told := found["repeated"]:
+    if kind := kinds["constant"]:
+        kind["functions"] = _nothing_but(constant, last)
+    if kind := kinds["repeated"]:
         repeats = defaultdict[int, list[float]](list)
         for one in filter(again, last):
             repeats[one.signature].append(one.seconds)
-        told["calls"] = 1 + len(max(repeats.values(), key=sum))
-    if told := found["sparse"]:
+        kind["calls"] = 1 + len(max(repeats.values(), key=sum))
+    if kind := kinds["sparse"]:
         longest = max(filter(is_sparse, last), key=lambda one: one.seconds)
-        told |= {"share": longest.zeros, "shape": longest.factor}
-    if told := found["alike"]:
-        told["share"] = max(last, key=lambda one: 0.0 if one in sparse else one.seconds * _alike(one)).alike
-    if told := found["broadcast"]:
+        kind |= {"share": longest.zeros, "shape": longest.factor}
+    if kind := kinds["alike"]:
+        kind["share"] = max(last, key=lambda one: 0.0 if one in sparse else one.seconds * _alike(one)).alike
+    if kind := kinds["broadcast"]:
         largest = max(broadcast, key=lambda one: one.size.bytes)
-        told |= {"shape": largest.size.shape, "bytes": largest.size.bytes}
-    if told := found["attention"]:
-        told["shape"] = max(attention, key=lambda one: one.size.makes).size.shape
-    if told := found["loop"]:
+        kind |= {"shape": largest.size.shape, "bytes": largest.size.bytes}
+    if kind := kinds["attention"]:
+        kind["shape"] = max(attention, key=lambda one: one.size.makes).size.shape
+    if kind := kinds["loop"]:
         weights = defaultdict[int, float](float)  # of loops within each other
         for one, rounds in looped.items():
             weights[rounds] += one.seconds * saved(one)
-        told["rounds"] = max(weights, key=lambda rounds: weights[rounds])
-    return found
+        kind["rounds"] = max(weights, key=lambda rounds: weights[rounds])
+    return kinds
 
 
 def needed_of(operations: Sequence[Operation], *, updated: bool = True) -> dict[Operation, float]:
@@ -180,10 +180,10 @@ def _same(operations: Iterable[Operation]) -> dict[Operation, Operation]:
     """Of a step's operations that compute again what one before did: that one; of a backward pass, another one's."""
     firsts: dict[tuple[int, bool], Operation] = {}
     computing = [one for one in operations if _computes(one, backward=True)]
-    found = {one: firsts.setdefault((one.signature, one.backward), one) for one in computing}
+    first_of = {one: firsts.setdefault((one.signature, one.backward), one) for one in computing}
     return {
         one: first
-        for one, first in found.items()
+        for one, first in first_of.items()
         if (one.autograd.graph_task != first.autograd.graph_task if one.backward else one is not first)
     }
 
@@ -199,13 +199,13 @@ def _saved(one: Operation, rounds: int, least: float) -> float:
 def with_zeros(operations: Sequence[Operation], is_sparse: Callable[[Operation], bool]) -> set[Operation]:
     """Products with zeros, and what only makes their large factor."""
     readers = _readers(operations)
-    found: dict[Operation, int] = {}  # with how many numbers that factor has
+    numbers: dict[Operation, int] = {}  # with how many numbers that factor has
     for one in reversed(operations):
         if is_sparse(one):
-            found[one] = math.prod(one.factor)
-        elif readers[one] and all(found.get(reader) == one.numbers for reader in readers[one]):
-            found[one] = one.numbers
-    return set(found)
+            numbers[one] = math.prod(one.factor)
+        elif readers[one] and all(numbers.get(reader) == one.numbers for reader in readers[one]):
+            numbers[one] = one.numbers
+    return set(numbers)
 
 
 def attention_of(operations: Sequence[Operation], needed: Mapping[Operation, float]) -> set[Operation]:
@@ -215,7 +215,7 @@ def attention_of(operations: Sequence[Operation], needed: Mapping[Operation, flo
     nor where something else needs the softmax.
     """
     readers = _readers(one for one in operations if not one.backward and needed[one])
-    learned, found = {one.forward for one in operations}, set[Operation]()
+    learned, fused = {one.forward for one in operations}, set[Operation]()
     for softmax in operations:
         if softmax.name not in ("_softmax", "_safe_softmax") or softmax.backward or softmax.ends:
             continue
@@ -241,8 +241,8 @@ def attention_of(operations: Sequence[Operation], needed: Mapping[Operation, flo
         wide = one.size.reads * softmax.size.shape[-1] >= WIDTH * one.size.makes
         computed = one.name in PRODUCTS and len(one.sources) > 1 and not one.autograd.of_weights
         if computed and wide and using and all(each.name in PRODUCTS for each in using):
-            found |= between
-    return found
+            fused |= between
+    return fused
 
 
 def _readers(operations: Iterable[Operation]) -> defaultdict[Operation, list[Operation]]:
@@ -278,7 +278,7 @@ def _has_zeros(operation: Operation) -> bool:
     return MOSTLY <= operation.zeros < 1
 
 
-def _told(
+def _waste(
     flow: Dataflow,
     operations: Iterable[Operation],
     share_of: Callable[[Operation], float],
@@ -312,13 +312,13 @@ def _nothing_but(constant: Collection[Operation], operations: Iterable[Operation
         for file, _, function in one.lines[-1:] if not one.backward else ():
             whole[file, function] += one.seconds
             part[file, function] += one.seconds * (one in constant)
-    found = [place for place in whole if part[place] >= NEARLY * whole[place]]
-    return [{"file": file, "function": function} for file, function in found]
+    places = [place for place in whole if part[place] >= NEARLY * whole[place]]
+    return [{"file": file, "function": function} for file, function in places]
 
 
 def _where(places: Sequence[tuple[float, Sequence[Line]]]) -> Line | None:
     """The line with most of these seconds, in the innermost function through which nearly all of them lead."""
-    least, found = TOGETHER * sum(seconds for seconds, _ in places), None
+    least, busiest = TOGETHER * sum(seconds for seconds, _ in places), None
     for depth in range(max(len(lines) for _, lines in places)):
         lines, functions = defaultdict[Line, float](float), defaultdict[tuple[str, str], float](float)
         for seconds, path in places:
@@ -326,8 +326,8 @@ def _where(places: Sequence[tuple[float, Sequence[Line]]]) -> Line | None:
                 lines[line] += seconds
                 functions[line[0], line[2]] += seconds
         most = max(functions, key=lambda one: functions[one])
-        if found is not None and functions[most] < least:
+        if busiest is not None and functions[most] < least:
             break
         places = [(seconds, path) for seconds, path in places if depth < len(path) and path[depth][::2] == most]
-        found = max((line for line in lines if line[::2] == most), key=lambda line: lines[line])
-    return found
+        busiest = max((line for line in lines if line[::2] == most), key=lambda line: lines[line])
+    return busiest

@@ -16,12 +16,12 @@ def test_those_with_a_gradient_are_counted() -> None:
         weight.mul_(2).exp().sum()
     torch.ones(3).exp()
     counted.end()
-    assert counted.found is not None
-    assert counted.found["count"] == 3
-    kept = dict(counted.found)
+    assert counted.costs is not None
+    assert counted.costs["count"] == 3
+    kept = dict(counted.costs)
     (weight * 2).sum()
     counted.end()
-    assert counted.found == kept
+    assert counted.costs == kept
 
 
 def test_another_thread_does_not_know_them() -> None:
@@ -29,14 +29,14 @@ def test_another_thread_does_not_know_them() -> None:
     other = Thread(target=counted.end)
     other.start()
     other.join()
-    assert counted.found is None
+    assert counted.costs is None
 
 
 def test_a_torch_that_does_not_number_them_leaves_them_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(torch.autograd, "_get_sequence_nr")
     counted = Operations()
     counted.end()
-    assert counted.found is None
+    assert counted.costs is None
 
 
 @pytest.mark.parametrize("off", [torch.no_grad, torch.inference_mode])
