@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from strobe.attach.between import CHECKPOINTS, VALIDATION, Pauses, count_pauses
 from strobe.diagnose.symptoms import of_an_epoch
+from strobe.probe.takeover import validation_cycle
 from strobe.records.run import Record
 
 BATCHES, EPOCHS = 12, 4
@@ -24,18 +25,22 @@ class Counting(Callback):
     """Counts validations, and tells beforehand how many there will be."""
 
     def __init__(self) -> None:
-        self.validations, self.told, self.pauses = 0, dict[str, float](), Pauses()
+        self.validated: list[int] = []  # steps after which it was
+        self.told, self.pauses = dict[str, float](), Pauses()
+        self.cycle: tuple[int, float] | None = None
 
     def setup(self, trainer: Trainer, *_: Any, **__: Any) -> None:
         self.pauses.note(trainer)
 
     def on_train_start(self, trainer: Trainer, *_: Any) -> None:
         self.pauses.limits(trainer)
+        self.cycle = validation_cycle(trainer, trainer.num_training_batches)
         often = self.pauses.often(trainer, trainer.num_training_batches, 1.0)
         self.told = {name: round(each * BATCHES * EPOCHS, 6) for name, each in often.items()}
 
     def on_validation_end(self, trainer: Trainer, *_: Any) -> None:
-        self.validations += not trainer.sanity_checking
+        if not trainer.sanity_checking:
+            self.validated.append(trainer.fit_loop.total_batch_idx + 1)
 
 
 def fitted(saving: dict[str, Any], settings: dict[str, Any], folder: Path) -> tuple[Counting, list[int]]:
@@ -83,7 +88,29 @@ def fitted(saving: dict[str, Any], settings: dict[str, Any], folder: Path) -> tu
 @pytest.mark.filterwarnings("ignore")
 def test_pauses_are_told_before_they_come(saving: dict[str, Any], settings: dict[str, Any], tmp_path: Path) -> None:
     counting, saved = fitted(saving, settings, tmp_path)
-    assert counting.told == {VALIDATION: counting.validations, CHECKPOINTS: len(saved)}
+    assert counting.told == {VALIDATION: len(counting.validated), CHECKPOINTS: len(saved)}
+
+
+@pytest.mark.parametrize(
+    ("settings", "cycle"),
+    [
+        ({}, (1, 12)),
+        ({"val_check_interval": 0.3}, (1, 3)),
+        ({"val_check_interval": 5}, (2, 12)),
+        ({"val_check_interval": 4, "check_val_every_n_epoch": 2}, (3, 24)),
+        ({"val_check_interval": 16, **BY_BATCHES}, (1, 16)),
+        ({"limit_val_batches": 0}, None),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_validations_repeat_themselves_after_a_cycle(
+    settings: dict[str, Any], cycle: tuple[int, float] | None, tmp_path: Path
+) -> None:
+    counting, _ = fitted({}, settings, tmp_path)
+    assert counting.cycle == cycle
+    number, steps = cycle or (0, BATCHES)
+    for cycles in range(int(BATCHES * EPOCHS // steps) + 1):
+        assert sum(step <= cycles * steps for step in counting.validated) == cycles * number
 
 
 @pytest.mark.parametrize(

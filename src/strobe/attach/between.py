@@ -11,7 +11,7 @@ from typing import Any
 from strobe.callbacks.columns import GAPS
 from strobe.errors import StrobeError
 from strobe.probe.ceilings import in_one_line
-from strobe.probe.takeover import is_lightnings
+from strobe.probe.takeover import is_lightnings, seconds_between_validations, validation_cycle
 from strobe.records.run import Record
 
 VALIDATION, CHECKPOINTS, _ = GAPS
@@ -133,18 +133,10 @@ def count_pauses(summary: dict[str, Any]) -> None:
 
 
 def validations(trainer: Any, batches: float | None, step: float) -> float:
-    """How many there are in a step, of so many seconds, as Lightning's training loop decides; ``batches`` an epoch."""
-    interval, epochs, every = _time_interval(trainer), trainer.check_val_every_n_epoch, trainer.val_check_batch
-    if not trainer.enable_validation:
-        return 0.0
-    if interval is not None:
-        return float(step / interval)
-    if epochs is None:  # it counts batches across epochs
-        return float(1 / every)
-    if not batches:
-        return 0.0
-    times = math.floor(batches / every) if every and every < batches else 1
-    return float(times / epochs / batches)
+    """How many there are in a step of so many seconds, where an epoch has so many ``batches``."""
+    number, steps = validation_cycle(trainer, batches) or (0, math.inf)
+    interval = seconds_between_validations(trainer)
+    return number / steps if interval is None else number * step / interval
 
 
 def _saves(one: Any, trainer: Any, batches: float | None, step: float, validations: float) -> float:
@@ -157,15 +149,9 @@ def _saves(one: Any, trainer: Any, batches: float | None, step: float, validatio
     at_end = one._save_on_train_epoch_end
     if at_end is None:
         once = not validations or getattr(trainer, "val_check_interval", None) == 1.0
-        at_end = _time_interval(trainer) is None and epochs == 1 and once
+        at_end = seconds_between_validations(trainer) is None and epochs == 1 and once
     if not every or (at_end and not batches):
         return 0.0
     if at_end and batches:
         return float(1 / every / batches)
     return validations * (epochs or 1) / math.lcm(epochs or 1, every)
-
-
-def _time_interval(trainer: Any) -> float | None:
-    """Seconds between validations, where the script has set them in time, as Lightning takes it since 2.6."""
-    found: float | None = getattr(trainer, "_val_check_time_interval", None)
-    return found

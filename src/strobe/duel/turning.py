@@ -204,7 +204,8 @@ class Steps:
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Begin to count."""
         accumulated, epoch = trainer.accumulate_grad_batches, trainer.num_training_batches
-        validated = strobes("probe.takeover").steps_between_validations(trainer)
+        cycle = strobes("probe.takeover").validation_cycle(trainer, epoch)
+        validated = None if cycle is None else cycle[1]
         self._turns.begin(trainer.train_dataloader, accumulated=accumulated, epoch=epoch, validated=validated)
 
     def on_train_epoch_start(self, *_: Any) -> None:

@@ -8,6 +8,7 @@ calls make a takeover: :func:`without_loggers` and :func:`on_fit` before a Train
 
 import copy
 import functools
+import math
 import os
 from collections.abc import Callable
 from importlib import import_module
@@ -134,17 +135,30 @@ def is_left_on(name: str) -> bool:
     return name in os.environ.get(LEFT_ON, "").split(",")
 
 
-def steps_between_validations(trainer: Any) -> float | None:
-    """As the Trainer is set; infinite where that is not counted in steps, None where it never validates."""
+def validation_cycle(trainer: Any, batches: float | None) -> tuple[int, float] | None:
+    """The number of validations and of steps after which Lightning's loop repeats itself; None if it never validates.
+
+    An epoch that has validations has one after each ``val_check_batch`` of its ``batches``, and none after the rest.
+    The steps are infinite where nobody knows how many there are.
+    """
     if not trainer.enable_validation:
         return None
-    every, epochs, batches = trainer.val_check_batch, trainer.check_val_every_n_epoch, trainer.num_training_batches
-    if every is None or getattr(trainer, "_val_check_time_interval", None) is not None:
-        return float("inf")
-    if epochs is None:  # across epochs
-        return float(every)
-    whole = epochs == 1 and every < batches and batches % every == 0  # else each epoch begins to count anew
-    return float(every if whole else epochs * batches)
+    every, epochs = trainer.val_check_batch, trainer.check_val_every_n_epoch
+    if seconds_between_validations(trainer) is not None:
+        return 1, math.inf
+    if epochs is None:  # it counts batches across epochs
+        return 1, every
+    if not batches or math.isinf(batches):
+        return 1, math.inf
+    if epochs == 1 and batches % every == 0:
+        return 1, every
+    return max(1, int(batches // every)), epochs * batches
+
+
+def seconds_between_validations(trainer: Any) -> float | None:
+    """Where the script has set them in time, as Lightning takes it since 2.6."""
+    interval: float | None = getattr(trainer, "_val_check_time_interval", None)
+    return interval
 
 
 def is_lightnings(callback: Any, names: tuple[str, ...]) -> bool:
