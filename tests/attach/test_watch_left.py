@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -128,6 +129,19 @@ def test_another_training_that_validates_after_its_first_step_is_another_record(
                     other.loss(held_out)
     loops.close()
     assert [len(rows(name)) for name in ("here", "here-2")] == [STEPS, STEPS - 1]
+
+
+def test_another_training_whose_batches_each_come_from_an_iterator_of_its_own_is_one_record(
+    standstill: Standstill,
+) -> None:
+    loop, other = Loop(standstill), Loop(standstill, seed=8)
+    watched = strobe.watch(loop.loader(), directory="here", report=False)
+    loop.train(watched)
+    for _ in range(STEPS):
+        other.step(next(iter(watched)))
+    loops.close()
+    assert [len(rows(name)) for name in ("here", "here-2")] == [STEPS, STEPS - 1]
+    assert {path.name for path in Path().iterdir()} == {"here", "here-2"}
 
 
 @pytest.mark.parametrize("where", ["before the step", "after it"])

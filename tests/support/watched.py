@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.attach import loops, place, training
+from strobe.attach import loops, place, tracking, training
 from support.fitting import Standstill
 from support.foreign import SLOW, STEP, Items, loaded
 
@@ -21,7 +21,7 @@ STEPS = 12
 def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, standstill: Standstill) -> Iterator[None]:
     """A machine on which nothing else runs, an empty working directory, and no record that stays open."""
     monkeypatch.setattr(training.contention, "between", lambda *_: dict(ALONE))
-    monkeypatch.setattr(training, "time", standstill)
+    monkeypatch.setattr(tracking, "time", standstill)
     monkeypatch.setattr(place, "_stopped", False)
     monkeypatch.chdir(tmp_path)
     yield

@@ -14,7 +14,8 @@ import torch
 from strobe.attach.place import has_stopped, tell
 from strobe.attach.ranks import rank
 from strobe.attach.settings import Asked
-from strobe.attach.training import Loop, Training, recording, training_of
+from strobe.attach.tracking import Loop, Role, Tracker
+from strobe.attach.training import Training, recording, training_of
 
 
 class Batches(Iterator[Any]):
@@ -28,16 +29,16 @@ class Batches(Iterator[Any]):
         self._loop = loop
 
     def __next__(self) -> Any:
-        self._tell(Training.fetch)
+        self._tell(Tracker.fetch)
         try:
             batch = next(self.source)
         except StopIteration:
-            self._tell(Training.end_loop)
+            self._tell(Tracker.end)
             raise
         except BaseException as error:
-            self._tell(Training.broke, error)
+            self._tell(Tracker.break_off, error)
             raise
-        self._tell(Training.fetched, batch)
+        self._tell(Tracker.fetched, batch)
         return batch
 
     def __len__(self) -> int:
@@ -49,17 +50,27 @@ class Batches(Iterator[Any]):
         return getattr(self.source, name)
 
     def __del__(self) -> None:
-        training = self._loop.training
-        if (os.getpid(), get_ident()) == (training.pid, training.thread):
-            self._tell(Training.let_go)
+        training = self._training
+        if training is not None and (os.getpid(), get_ident()) == (training.pid, training.thread):
+            self._tell(Tracker.release)
 
-    def _tell(self, what: Callable[..., None], *given: Any) -> None:
-        if (training := self._loop.training) not in recording:
+    @property
+    def _training(self) -> Training | None:
+        """The one that the loop belongs to, while it is recorded."""
+        return next((one for one in recording if one.loops is self._loop.tracker), None)
+
+    def _tell(self, event: Callable[..., None], *given: Any) -> None:
+        loop = self._loop
+        if (training := self._training) is None:
             return
-        if get_ident() == training.thread:
-            training.guarded(what, training, self._loop, *given)
-        elif training.phases.failure is None:  # hooks cannot be removed while the other thread may be in them
-            training.phases.failure = RuntimeError("another thread asks for the batches than the one that began")
+        if get_ident() != training.thread:
+            if training.phases.failure is None:  # hooks cannot be removed while the other thread may be in them
+                training.phases.failure = RuntimeError("another thread asks for the batches than the one that began")
+        elif loop.role is Role.FOREIGN:
+            training.guarded(_hand_over, training, loop)
+            self._tell(event, *given)
+        else:
+            training.guarded(event, training.loops, loop, *given)
 
 
 def batches_of(asked: Asked) -> Batches | None:
@@ -82,36 +93,48 @@ def _loop_of(asked: Asked) -> Loop | None:
             continue
         if training.thread != get_ident():
             return None
-        training.guarded(training.settle)
+        training.guarded(training.loops.settle)
         if training.unasked and not asked.unasked:
             training.end()
             continue
         same = training.is_of(asked)
-        if left := training.stranger or training.aside or (training.active if same and trains else None):
-            training.guarded(training.leave, left)
+        if held := training.loops.interrupted(by_epoch=bool(same) and trains):
+            if held.role is Role.FOREIGN:
+                training.guarded(_hand_over, training, held)
+            else:
+                training.guarded(training.loops.leave, held)
             return _loop_of(asked)
         if same is False and trains:
             training.end()
         elif (same is None or asked.unasked) and trains and training.has_only_evaluated:
             training.drop()
         else:
-            loop = Loop(training, asked)
-            training.begin(loop, sure=bool(same) and trains)
+            loop = Loop(training.loops, asked)
+            training.loops.begin(loop, sure=bool(same) and trains)
             return loop
     if not trains or (new := training_of(asked)) is None:
         return None
-    loop = Loop(new, asked)
+    loop = Loop(new.loops, asked)
     new.open(loop)
     _heed()
     return loop
+
+
+def _hand_over(training: Training, loop: Loop) -> None:
+    """Another training has begun in this loop of a training: end the record, and begin one for it."""
+    loop.role = Role.OTHER
+    training.end()
+    if (new := training_of(loop.asked)) is not None:
+        loop.tracker = new.loops
+        new.open(loop)
 
 
 def begin_updates(asked: Asked, optimizer: Any) -> None:
     """An optimizer has stepped in no loop; ``asked.loader``, its ``Updates``, says where steps end from now on."""
     if has_stopped() or is_recording() or (training := training_of(asked)) is None:
         return
-    training.open(Loop(training, asked))
-    training.guarded(training.turn, optimizer)
+    training.open(Loop(training.loops, asked))
+    training.guarded(training.loops.updated, optimizer)
     _heed()
 
 

@@ -105,7 +105,7 @@ def _after_update(optimizer: Any, *_: Any) -> None:
         return
     if (training := _followed()) is not None:
         training.phases.after_update(optimizer)
-        training.guarded(training.turn, optimizer)
+        training.guarded(training.loops.updated, optimizer)
     elif is_unasked(_home):
         _begin(lambda loops, asked: loops.begin_updates(asked, optimizer), Updates(optimizer))
 
