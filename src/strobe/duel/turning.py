@@ -18,11 +18,11 @@ import sys
 import sysconfig
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 WARMUP, LEAST = 3, 2  # steps before the first turn, and of a turn
 PATIENT = 10.0  # seconds, after which it no longer waits for the steps that workers had ready
@@ -34,6 +34,13 @@ CHANGES = "STROBE_CHANGES"  # a variable: what probe/changes.py changes in the p
 RECORD = ("Strobe", "Recording", "StepRecorder")
 LONGEST = 300  # characters of an error that are told
 LEFT = "its training loop ended by itself; let it go on, without a break and for more epochs"
+
+
+class Step(NamedTuple):
+    """A step that has ended."""
+
+    samples: int | None  # None until a batch shows its size
+    lap: Any  # what Strobe's clock has timed; None without it
 
 
 class Turns:
@@ -49,9 +56,8 @@ class Turns:
         self.clock: Any = None  # Strobe's
         self.trained = 0  # steps so far
         self.began = self.fits = False  # whether training did; whether a Trainer's fit did
-        self._turns: Iterator[None] = iter(())  # goes on by a step
+        self._turns: Generator[None, Step, None]
         self._size: int | None = None  # of the latest batch that showed it
-        self._lap: Any = None  # of the latest step
         self._phases: dict[str, float] = {}
         self._size_of: Callable[[Any], int | None] = lambda _: None
 
@@ -79,54 +85,54 @@ class Turns:
 
     def step(self, batch: Any) -> None:
         """A step has ended."""
-        self._lap = self.clock.lap() if self.clock is not None else None
+        lap = self.clock.lap() if self.clock is not None else None
         self.trained += 1
         self._size = self._size_of(batch) or self._size
-        next(self._turns)
+        self._turns.send(Step(self._size, lap))
 
-    def _take_turns(self, ahead: int, multiple: int, epoch: int | None, validated: float | None) -> Iterator[None]:
-        """Goes on at the end of each step: a turn of one step after so many, and then each that is asked for.
+    def _take_turns(
+        self, ahead: int, multiple: int, epoch: int | None, validated: float | None
+    ) -> Generator[None, Step, None]:
+        """Takes each step as it ends: first a turn of one, after so many ``ahead``, and then each that is asked for.
 
-        Args:
-            ahead: steps until it is warm.
-            multiple: a turn has a multiple of so many steps.
-            epoch: its steps, if workers start anew in each.
-            validated: steps between validations, of which each turn has its share; infinite if no steps are counted.
+        A turn has a multiple of so many steps. ``epoch`` are those of one whose workers start anew; ``validated`` those
+        between validations, of which each turn has its share; infinite if they are not counted in steps.
         """
         timing = strobes("measure.timing")
         began = time.perf_counter()
-        yield
+        first = yield
         started = time.perf_counter()
-        window = timing.Window(0.0, warmup=ahead, patience=PATIENT, least=1, clock=_now)
-        yield from self._train(window)
+        warming = timing.Window(0.0, warmup=ahead, patience=PATIENT, least=1, clock=_now)
+        turn = yield from self._train(warming, first)
         usual = (time.perf_counter() - started) / (self.trained - 1)
-        if epoch and _starts_slowly(started - began - usual, epoch * usual):
-            multiple = epoch
+        if epoch:  # of whose time the start of workers may be a part that turns of a few steps have by chance
+            starting = started - began - usual
+            if starting >= NOTABLE * epoch * usual and starting + epoch * usual <= EPOCH:
+                multiple = epoch
         if validated:
             if math.isinf(validated):
                 self.fail("its validations are not counted in steps: leave validation out of --over")
             if (multiple := math.lcm(multiple, int(validated))) * usual > EPOCH:
                 self.fail(f"a turn with its validations takes more than {EPOCH:.0f} s: leave validation out of --over")
-        also = {"sources": _sources()}
+        turn["sources"] = _sources()
         while True:
-            images = None if self._size is None else window.images
-            told = {"images": images, "seconds": window.seconds, "steps": window.steps, "phases": self._phases or None}
-            window = timing.Window(self._wait(told | also), warmup=1, multiple=multiple, least=LEAST, clock=_now)
-            also = {}
-            yield
-            yield from self._train(window)
+            window = timing.Window(self._wait(turn), warmup=1, multiple=multiple, least=LEAST, clock=_now)
+            first = yield
+            turn = yield from self._train(window, first)
 
-    def _train(self, window: Any) -> Iterator[None]:
-        """From the end of a step to that of the last one in the window."""
-        while not window.add(self._size or 0):
+    def _train(self, window: Any, step: Step) -> Generator[None, Step, dict[str, Any]]:
+        """Takes steps, from this one to the last one in the window; returns what they came to."""
+        while not window.add(step.samples or 0):
             if window.steps:
-                self.spend(self._lap)
+                self.spend(step.lap)
             else:  # the warm-up may be over, and the window has waited for the GPU
                 self._phases = {}
                 if self.clock is not None:
                     self.clock.restart()
-            yield
-        self.spend(self._lap)
+            step = yield
+        self.spend(step.lap)
+        images = None if step.samples is None else window.images
+        return {"images": images, "seconds": window.seconds, "steps": window.steps, "phases": self._phases or None}
 
     def spend(self, lap: Any) -> None:
         """Count what Strobe's clock has timed."""
@@ -146,20 +152,15 @@ class Turns:
         """Say that training did."""
         self.fail(f"its training ended by itself after {self.trained} steps; remove what ends it")
 
-    def _wait(self, told: dict[str, Any]) -> float:
-        """Stand still until the next turn, of so many seconds."""
+    def _wait(self, turn: dict[str, Any]) -> float:
+        """Tell what the turn came to, and stand still until the next one, of so many seconds."""
         try:
-            self._pipe.send(told)
+            self._pipe.send(turn)
             os.killpg(0, signal.SIGSTOP)
             return float(self._pipe.recv())
         except (EOFError, OSError):  # the other end has gone
             os.killpg(0, signal.SIGKILL)
             raise
-
-
-def _starts_slowly(starting: float, epoch: float) -> bool:
-    """Whether starting workers is a part of each epoch's time that a turn of a few steps would have by chance."""
-    return starting >= NOTABLE * epoch and starting + epoch <= EPOCH
 
 
 class Fits:
@@ -205,7 +206,7 @@ class Steps:
         """Begin to count."""
         accumulated, epoch = trainer.accumulate_grad_batches, trainer.num_training_batches
         cycle = strobes("probe.takeover").validation_cycle(trainer, epoch)
-        validated = None if cycle is None else cycle[1]
+        validated = cycle and cycle[1]
         self._turns.begin(trainer.train_dataloader, accumulated=accumulated, epoch=epoch, validated=validated)
 
     def on_train_epoch_start(self, *_: Any) -> None:
