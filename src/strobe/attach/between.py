@@ -62,11 +62,8 @@ class Pauses:
     def measure(self, trainer: Any, summary: dict[str, Any], seconds: float, scratch: str) -> tuple[Any, list[str]]:
         """Seconds per step of each that is ever due, and why others are not known; training cannot go on afterwards.
 
-        Args:
-            trainer: within a hook of a training step.
-            summary: of its training.
-            seconds: about, for each.
-            scratch: a folder for the checkpoint.
+        It is called within a hook of a training step, takes about so many ``seconds`` for each, and saves the
+        checkpoint in the folder ``scratch``.
         """
         record, found, failures = Record(summary), dict[str, float](), list[str]()
         batches, step = record.number("batches_per_epoch"), record.number("step_seconds", "total") or 0.0

@@ -175,10 +175,8 @@ class OfScript(Ending):
     way to end follows, on all ranks. SIGHUP, where the script leaves it alone, is as good as SIGTERM; but the exit code
     says that it came, as it would without a record.
 
-    Args:
-        trainer: whose Lightning has not registered its handlers yet.
-        name: of this training, the same on all ranks.
-        late: leaves a record where a rank does not come so far in time, and its process ends.
+    It is made before Lightning registers its handlers, and has the same ``name`` on all ranks. Where one does not come
+    so far in time, ``late`` leaves a record, and its process ends.
     """
 
     def __init__(self, trainer: Any, name: str, late: Callable[[int], None]) -> None:

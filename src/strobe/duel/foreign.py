@@ -25,7 +25,6 @@ class Foreign(TakesTurns):
         command: such as ``python train.py --lr 0.1``; see :func:`strobe.duel.program.program_of`.
         folder: for ``output.txt``, with its output, and for what Lightning writes.
         variables: the whole environment.
-        timeout: as of :class:`TakesTurns`.
         place: the folder in which it runs; the present one by default.
 
     Raises:

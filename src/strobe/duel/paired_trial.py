@@ -62,20 +62,16 @@ def duel(
 
     A steady drift of the machine cancels out within a quad. A pair before the first quad is not counted: one side
     may have been warm for long, while the other has trained only a few steps. Where the first turns of a side differ
-    widely, such as by samples that come in bursts, all turns become longer, and counting begins anew. After ``turns``
-    of each side, and after twice and four times as many, :func:`strobe.measure.statistics.sequential` decides.
+    widely, such as by samples that come in bursts, all turns become longer, and counting begins anew.
+    :func:`strobe.measure.statistics.sequential` decides after ``turns`` of each side, twice and four times as many; or
+    not ``early``, once; or where ``enough`` tells from the ratio, after half of ``turns`` quads and after all.
 
     Args:
-        incumbent: A, warm.
-        candidate: B, warm.
-        turns: of each before the first check, at least 4.
+        turns: at least 4.
         seconds: of a turn; more if one side needs more for two steps.
-        early: whether it may end before the last check; a ratio to be reported is checked once, at the end.
-        enough: whether a ratio needs no more quads; then it is checked after half of ``turns`` quads, and after all.
         alpha: the share of trials of equals that may find the candidate faster.
         deadline: of ``time.monotonic()``; no quad begins after it, except for the first two.
         until: of ``time.monotonic()``, when longer turns must have ended, or they stay as they are.
-        seed: for the order.
         tell: called before each turn, with the seconds that all turns take from there on, at most.
     """
     sides: dict[Side, TakesTurns] = {"incumbent": incumbent, "candidate": candidate}

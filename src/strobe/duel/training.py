@@ -25,9 +25,7 @@ class TakesTurns:
     Args:
         folder: for what it writes; it is made if there is none.
         body: trains, and lets :class:`strobe.duel.turning.Turns` answer on the pipe that is its first argument.
-        arguments: the others.
         timeout: seconds allowed until it is warm, and in a turn beyond its own.
-        preload: as of :class:`FreshProcess`.
 
     Attributes:
         sized: whether its batches show how many samples they hold; without that ``Block.images`` counts steps.

@@ -299,10 +299,6 @@ def of_an_optimizer(given: Mapping[str, Any], update: bool | str | None, *, fusi
 def described(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
     """Settings of a training that only these changes ask for, and ``made``: where the script made what trains.
 
-    Args:
-        trainer: that fits.
-        loaders: those that it trains with.
-
     Returns:
         ``data.batch_size``, where the script gave its only loader one; ``model``, as far as it can be changed;
         ``matmul_precision``; ``benchmark``, where it convolves images: whether cuDNN tries its algorithms;

@@ -96,7 +96,6 @@ def measure_loader(
 
     Args:
         loader: its ``num_workers`` and ``prefetch_factor``, if any, say how many batches may be ready at the start.
-        device: the loader may copy its batches there.
         seconds: at most, from the first batch on.
         ranks: all measure at the same time, from the last one's first batch on.
 
@@ -177,14 +176,10 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
     Parts are the spans that the loading code marks (`strobe.callbacks.spans`), ``collate``, and the ``rest`` of
     getting the items.
 
-    Args:
-        loader: a DataLoader, or an object with its ``dataset`` and ``batch_sampler``.
-        seconds: no batch is started later.
-
     Returns:
         ``batches``, how many were made; ``seconds`` of a mean one; ``cores`` that it used when it had any;
         ``parts``, in seconds of a batch; ``lines`` of the user's own code, as of ``Looks.records``. None for a loader
-        of another kind, or without a batch.
+        without a batch, or without ``dataset`` and ``batch_sampler``.
     """
     dataset: Any = getattr(loader, "dataset", None)
     batches = getattr(loader, "batch_sampler", None)

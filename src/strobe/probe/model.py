@@ -86,10 +86,9 @@ def measure_model(
     the trainer's precision, with gradient clipping if set. Fetching the batch is not counted.
 
     Args:
-        make_model: makes the model, which is released when this returns.
-        make_trainer: makes a trainer with the arguments ``ALONE`` among its own.
+        make_model: its model is released when this returns.
+        make_trainer: its trainer has the arguments ``ALONE`` among its own.
         batch: as the loader gives it; not changed.
-        data: its hooks prepare a batch, such as ``on_after_batch_transfer``; not changed.
         seconds: at most, from the end of the first step.
         ranks: all train as many steps, because each waits for the others' gradients.
 
@@ -128,15 +127,8 @@ class Standing:
     It trains in its own thread, so that several can exist and take turns; one trains at a time. Its operators use as
     many threads as in the thread that makes it, and kernels as its trainer has torch choose them.
 
-    Args:
-        make_model: makes the model.
-        make_trainer: makes a trainer with the arguments ``ALONE`` among its own.
-        batch: as the loader gives it; not changed.
-        data: its hooks prepare a batch; not changed.
-        longest: seconds of a step; a longer one ends training with a TooSlowError.
-
     Attributes:
-        step: seconds of the last warm-up step.
+        step: seconds of the last warm-up step; one of more than ``longest`` ends training with a TooSlowError.
         rates: of its turns, in images/s.
     """
 

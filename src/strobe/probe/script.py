@@ -44,19 +44,16 @@ def probe_script(
     """Run a script until its first training would begin, measure, and end it there; from the working folder.
 
     Args:
-        command: what follows ``python``: a script or ``-m MODULE``, and its arguments.
-        folder: gets the record, ``summary.json`` with its ``ceilings``, and ``output.txt``; with ``steps`` among the
-            sides also ``steps.csv`` and ``report.html``.
+        command: what follows ``python``.
+        folder: gets the record and ``output.txt``.
         seconds: for each side, at most.
         timeout: seconds for all, with what the script does before it trains.
-        changes: overrides that :mod:`strobe.probe.changes` makes in the script, such as ``engine.num_workers=4``.
-        sides: what is measured: ``steps`` of ordinary training, and ``loader``, ``transfer`` and ``model`` alone.
+        changes: overrides that :mod:`strobe.probe.changes` makes in the script.
         tell: called with what is measured next, in words, and about how many seconds are left.
         remedy: what allows it more time, in words.
 
     Returns:
-        The folder; a Failure, whose reason is a sentence, if no side could be measured. What only one side lacks is
-        told by ``ceilings.reason`` of the record.
+        The folder; a Failure if no side could be measured. What one side lacks is in the record's ``ceilings.reason``.
     """
     folder = folder.absolute()
     folder.mkdir(parents=True, exist_ok=True)

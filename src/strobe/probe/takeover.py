@@ -60,8 +60,7 @@ class Nothing:
 def without_loggers(trainer_class: Any, scratch: str) -> None:
     """Let such trainers have, instead of each logger that they are given, one that does nothing; from their making on.
 
-    Args:
-        scratch: as of :func:`silence`.
+    ``scratch`` is as of :func:`silence`.
     """
     loggers = trainer_class.loggers
 

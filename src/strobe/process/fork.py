@@ -53,9 +53,8 @@ class FreshProcess:
 
     Args:
         body: a function at module level.
-        arguments: picklable; passed to ``body``.
+        arguments: picklable.
         preload: modules that the server imports, if this is the first process that it forks.
-        guarded: see above.
 
     Raises:
         ConfigError: ``TMPDIR`` is too long for a socket.
