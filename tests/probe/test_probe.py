@@ -15,11 +15,9 @@ import torch
 from lightning import LightningDataModule
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from strobe.attach.between import Pauses
-from strobe.attach.probing import Probe
+from strobe.attach.sides import Sides
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
-from strobe.measure import contention
 from strobe.measure.timing import Meter, Rate
 from strobe.measure.untouched import untouched
 from strobe.probe.asked import MODEL, Asked
@@ -301,22 +299,13 @@ def test_workers_stay_between_epochs_while_their_loader_is_measured() -> None:
 
 
 @pytest.mark.parametrize(("second", "kept"), [(120.0, 120.0), (50.0, 60.0), (7.0, None)])
-def test_a_model_that_is_slower_alone_than_in_training_is_measured_once_more(
-    second: float, kept: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ended: list[object] = []
-    monkeypatch.setattr(Probe, "_complete", lambda _, trainer: ended.append(trainer))
+def test_a_model_that_is_slower_alone_than_in_training_is_measured_once_more(second: float, kept: float) -> None:
+    summary = {"images_per_second": {"median": 100.0, "low": 90.0, "high": 110.0}}
     trainer = SimpleNamespace(accumulate_grad_batches=1, strategy=SimpleNamespace(root_device=CPU))
-    ours, theirs = multiprocessing.Pipe()
-    with ours, theirs:
-        probe = Probe(Asked(("train.py",), str(tmp_path), str(tmp_path), 1.0, (MODEL,)), ours, Pauses())
-        probe._told = probe._counted = 1
-        probe._readings.append(contention.read())
-        probe._summary = {"images_per_second": {"median": 100.0, "low": 90.0, "high": 110.0}}
-        probe._again = Again([Kind(torch.ones(2))], CPU, before := Meter(1.0, warmup=1))
-        probe._end_replay(trainer, Rate(60.0 if kept else 6.0, 5.0, 70.0 if kept else 8.0, None))
-        assert probe._meter is probe._again.meter is not before
-        assert not ended
-        probe._end_replay(trainer, Rate(second, 0.9 * second, 1.1 * second, None))
-    assert ended == [trainer]
-    assert probe._ceilings["model"] == kept
+    sides = Sides(Asked(("train.py",), "", "", 1.0, (MODEL,)), lambda *_: None)
+    sides.count(torch.ones(2), None)
+    sides._again = Again([Kind(torch.ones(2))], CPU, before := Meter(1.0, warmup=1))
+    assert not sides.end_replay(trainer, Rate(60.0 if kept else 6.0, 5.0, 70.0 if kept else 8.0, None), summary)
+    assert sides.meter is sides._again.meter is not before
+    assert sides.end_replay(trainer, Rate(second, 0.9 * second, 1.1 * second, None), summary)
+    assert sides.ceilings["model"] == kept

@@ -1,13 +1,11 @@
 """In the process of a script that is probed: a stretch of its training is recorded, its sides are measured, it ends."""
 
 import gc
-import inspect
 import os
 import sys
 import threading
 import time
 from contextlib import suppress
-from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,30 +15,23 @@ from strobe.attach.between import Pauses, count_pauses
 from strobe.attach.callback import Strobe
 from strobe.attach.place import what_stopped
 from strobe.attach.record import complete, meanwhile, save
+from strobe.attach.sides import Sides
 from strobe.callbacks.accelerators import is_accelerator
-from strobe.callbacks.batches import bytes_of
-from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.diagnose.rank import FEWEST_STEPS
 from strobe.measure import contention
 from strobe.measure.environment import usable_cores
-from strobe.measure.timing import WARMUP_STEPS, Meter, Rate, clock
-from strobe.measure.untouched import let_go
+from strobe.measure.timing import WARMUP_STEPS, clock
 from strobe.present.format import duration
 from strobe.probe import takeover
 from strobe.probe.asked import BETWEEN, LOADER, MODEL, SIDES, STAGES, STEPS, TRANSFER, Asked
-from strobe.probe.ceilings import blank, enter, in_one_line, joint, share_cores
-from strobe.probe.loader import Kind, Reading, loading_parts, measure_loader, measure_transfer, samples_of, staying
-from strobe.probe.model import ENDLESS, WARMUP, Again
-from strobe.probe.ranks import LostRankError, Ranks, meet
+from strobe.probe.ceilings import joint
+from strobe.probe.loader import samples_of
+from strobe.probe.ranks import LostRankError, meet
 from strobe.records.files import BEGUN, write_summary
-from strobe.records.run import Record
 
 LOOKS, SYNCHRONISED = 2.0, 8  # seconds between looks at other ranks; steps between which a GPU's rank waits for itself
-BUSY = 2.0  # times as fast as the model alone training was: nothing is known of the model then
 STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
-ONCE = "the loader can be read only once, and training reads it"
 UNLOGGED = "the script's own logging (logger.experiment), which is off here: strobe run shows what it costs"
-ITSELF = "training_step fetches its own batches (dataloader_iter), so none can be replayed to it"
 
 
 def leave(pipe: Connection | None, reason: str | None = None) -> NoReturn:
@@ -67,28 +58,23 @@ def leave(pipe: Connection | None, reason: str | None = None) -> NoReturn:
 class Probe(Strobe):
     """Records a stretch of the training that it is added to, measures its sides, and ends the process.
 
-    The stretch is ordinary training. Then, in the hook that ends its last step, the loader is drained, by an iterator
-    of its own; from there on Lightning's loop is given batches of before again and again. Of several ranks each does
-    that with the others; rates are those of all, and rank 0 has the record.
+    The stretch is ordinary training. In the hook that ends its last step the sides are measured; that of the model is
+    training, too, on batches of before. Of several ranks, rank 0 has the record.
     """
 
     def __init__(self, asked: Asked, pipe: Connection | None, pauses: Pauses) -> None:
         super().__init__(asked.folder)
         self._asked, self._pipe, self._pauses = asked, pipe, pauses
         self._callbacks: list[Any] = []  # of the script
-        self._steps, self._told, self._counted = 0, 0, 0
+        self._sides = Sides(asked, self._say)
+        self._steps = 0
         self._longest = asked.seconds  # of a side that trains
         self._gpu = self._waits = False  # for workers that start anew
         self._since = time.perf_counter()
-        self._meter: Meter | None = None  # while batches are replayed
-        self._again: Again | None = None  # these batches
-        self._slow: Rate | None = None  # the model's, if training was faster and it is measured once more
-        self._ceilings, self._failures = blank(), list[str]()
         self._summary: dict[str, Any] = {}
         self._config: dict[str, Any] = {}
         self._readings: list[contention.Reading] = []
         self._began, self._calls = 0.0, 0
-        self._ranks: Ranks | None = None  # of several
 
     @property
     def state_key(self) -> str:
@@ -99,10 +85,10 @@ class Probe(Strobe):
         """Take over."""
         self._pauses.note(trainer)
         takeover.take_over(trainer, self._asked.scratch)
-        self._ceilings["off"] = [one.stands_for for one in trainer.loggers]
+        self._sides.ceilings["off"] = [one.stands_for for one in trainer.loggers]
         if trainer.world_size > 1:
-            self._ranks = meet(trainer)
-            self._begin_together(STEPS)
+            self._sides.ranks = meet(trainer)
+            self._sides.begin(STEPS)
             threading.Thread(target=self._watch, daemon=True).start()
         if STEPS in self._asked.sides:
             super().on_fit_start(trainer, *given)
@@ -122,22 +108,21 @@ class Probe(Strobe):
     def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
         """End a step: one that is recorded, or one of a batch that is replayed."""
         batch = given[2]
-        if self._meter is not None:
-            if self._meter.add(samples_of(batch)):
-                self._guarded(self._end_replay, trainer, self._meter.rate())
+        if (meter := self._sides.meter) is not None:
+            if meter.add(samples_of(batch)):
+                self._guarded(self._end_replay, trainer)
             return
         self._steps += 1
-        self._told += self._recorder.batch_size or samples_of(batch)
-        self._counted += samples_of(batch)
+        self._sides.count(batch, self._recorder.batch_size)
         super().on_train_batch_end(trainer, *given)
         takeover.go_on(trainer)
         self._guarded(self._go_on_or_measure, trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End with what is known: an error in a replayed step leaves the model's rate unknown."""
-        why = self._why(exception) + takeover.due(exception)
-        if self._meter is not None:
-            self._failures.append(f"{MODEL}: {why}")
+        why = self._sides.why(exception) + takeover.due(exception)
+        if self._sides.meter is not None:
+            self._sides.failures.append(f"{MODEL}: {why}")
             self._guarded(self._complete, trainer)
         super().on_exception(trainer, pl_module, exception)
         leave(self._pipe, f"its training failed: {why}")
@@ -148,7 +133,7 @@ class Probe(Strobe):
     def _fail(self, trainer: Any, error: Exception) -> None:
         super()._fail(trainer, error)
         lost = isinstance(error, LostRankError)
-        leave(self._pipe, self._why(error) if lost else what_stopped(error))
+        leave(self._pipe, self._sides.why(error) if lost else what_stopped(error))
 
     def _leave_record(self, trainer: Any, error: BaseException | None) -> None:
         if self._steps:
@@ -171,36 +156,22 @@ class Probe(Strobe):
             usual = {one: self._longest if one in (STEPS, MODEL) else self._asked.seconds for one in left}
             self._pipe.send((STAGES[side] + more, sum(usual.values()) + (lasts - usual[side] if lasts else 0.0)))
 
-    def _begin_together(self, side: str) -> None:
-        if self._ranks:
-            self._ranks.begin([side])
-
-    def _of_all(self, rate: Rate) -> Rate:
-        """The rate of all ranks, at the pace of the slowest."""
-        own = self._scaled(rate)
-        return (self._ranks and self._ranks.slowest(own)) or own
-
-    def _why(self, error: BaseException) -> str:
-        """An error as a sentence, which the other ranks hear; or that of another rank, which it followed from."""
-        why = in_one_line(error)
-        return self._ranks.fail(why) if self._ranks else why
-
     def _watch(self) -> None:
         """End when another rank has failed, for which this one may wait in vain."""
-        while self._ranks is not None:
+        while (ranks := self._sides.ranks) is not None:
             time.sleep(LOOKS)
-            if why := self._ranks.ended():
-                leave(self._pipe, f"its training failed: {self._ranks.fail(why)}")
+            if why := ranks.ended():
+                leave(self._pipe, f"its training failed: {ranks.fail(why)}")
 
     def _go_on_or_measure(self, trainer: Any) -> None:
         enough = self._is_enough(trainer)
-        if self._ranks:
+        if ranks := self._sides.ranks:
             device, ahead = trainer.strategy.root_device, trainer.accumulate_grad_batches
             if is_accelerator(device):  # whose host runs ahead of the other ranks
                 ahead += SYNCHRONISED
                 if not trainer.is_global_zero and self._steps % SYNCHRONISED == 0:
                     clock(device)()
-            enough = self._ranks.is_last(self._steps, enough=enough, ahead=ahead)
+            enough = ranks.is_last(self._steps, enough=enough, ahead=ahead)
         if enough:
             self._measure(trainer)
 
@@ -238,26 +209,28 @@ class Probe(Strobe):
         """Everything but the model, in a hook: nobody trains meanwhile."""
         self._keep_stretch(trainer)
         if takeover.Nothing.calls > self._calls:
-            self._failures.append(UNLOGGED)
+            self._sides.failures.append(UNLOGGED)
         self._began = time.perf_counter()
         self._readings.append(contention.read())
-        loop = trainer.fit_loop
-        combined, self._callbacks = loop._combined_loader, trainer.callbacks
-        trainer.callbacks = [self]
-        loop._data_fetcher.teardown()  # with its workers
-        if "dataloader_iter" in inspect.signature(trainer.lightning_module.training_step).parameters:
-            self._failures.append(ITSELF)
-        elif any(hasattr(one, "__next__") for one in combined.flattened):
-            self._failures.append(ONCE)
-        elif (kinds := self._measure_loading(trainer, combined)) and MODEL in self._asked.sides:
-            try:
-                self._replay(trainer, kinds)
-            except Exception as error:
-                let_go(error)
-                self._failures.append(f"{MODEL}: {self._why(error)}")
-            else:
-                return
-        self._pause(trainer)
+        self._callbacks, trainer.callbacks = trainer.callbacks, [self]
+        if not self._sides.measure(trainer, self._summary):
+            self._finish(trainer)
+
+    def _end_replay(self, trainer: Any) -> None:
+        assert self._sides.meter is not None
+        if self._sides.end_replay(trainer, self._sides.meter.rate(), self._summary):
+            self._finish(trainer)
+
+    def _finish(self, trainer: Any) -> None:
+        """Measure validations and checkpoints, of a lone rank, and complete the record."""
+        asked, sides = self._asked, self._sides
+        if BETWEEN in asked.sides and sides.ranks is None:
+            self._say(BETWEEN)
+            trainer.callbacks = [one for one in self._callbacks if one is not self]
+            sides.ceilings["between"], failures = self._pauses.measure(
+                trainer, self._summary, asked.seconds, asked.scratch
+            )
+            sides.failures += failures
         self._complete(trainer)
 
     def _keep_stretch(self, trainer: Any) -> None:
@@ -269,112 +242,12 @@ class Probe(Strobe):
             return
         self._summary, self._config = self._known(trainer, "completed", None)
 
-    def _measure_loading(self, trainer: Any, combined: Any) -> list[Kind]:
-        """What its batches are like; empty if it cannot be read."""
-        seconds, loader, device = self._asked.seconds, Reading(combined), trainer.strategy.root_device
-        workers = sum(getattr(one, "num_workers", 0) for one in combined.flattened)
-        self._say(LOADER)
-        try:
-            only_kinds = LOADER not in self._asked.sides
-            self._begin_together(LOADER)
-            with staying(combined.flattened):
-                short = min(seconds, 1.0) if only_kinds else seconds
-                found = measure_loader(loader, device=device, seconds=short, ranks=self._ranks)
-                combined.reset()  # what it holds of workers that stay
-            rate = self._of_all(found.rate)
-            kinds = found.kinds
-            if not only_kinds:
-                enter(self._ceilings, LOADER, rate)
-                self._ceilings["shared_cores"] = share_cores(device, ranks=trainer.num_devices, workers=workers)
-                self._ceilings["batch_bytes"] = bytes_of(found.batch)[0] or None
-        except Exception as error:
-            let_go(error)
-            self._failures.append(f"{LOADER}: {self._why(error)}")
-            return []
-        step = step_of(Record(self._summary))
-        if LOADER in self._asked.sides and len(combined.flattened) == 1 and step and step.waiting >= NOTABLE:
-            try:
-                self._ceilings["loading"] = loading_parts(combined.flattened[0], seconds=seconds / 2)
-            except Exception as error:  # its data set may want a worker
-                let_go(error)
-        if TRANSFER in self._asked.sides and is_accelerator(device):
-            self._say(TRANSFER)
-            pinned = any(getattr(one, "pin_memory", False) for one in combined.flattened)
-            try:
-                self._begin_together(TRANSFER)
-                rate = measure_transfer(kinds[0].batch, device, pinned=pinned, seconds=seconds, ranks=self._ranks)
-                enter(self._ceilings, TRANSFER, self._of_all(rate))
-            except Exception as error:
-                self._failures.append(f"{TRANSFER}: {self._why(error)}")
-        return kinds
-
-    def _replay(self, trainer: Any, kinds: list[Kind]) -> None:
-        """Give Lightning's loop these batches from here on, with no end."""
-        self._say(MODEL)
-        loop, device = trainer.fit_loop, trainer.strategy.root_device
-        self._meter = self._new_meter(trainer)
-        self._again = Again(kinds, device, self._meter)
-        again = type(loop._combined_loader)(self._again, "max_size_cycle")
-        loop._combined_loader = again
-        loop._data_fetcher.setup(again)
-        iter(loop._data_fetcher)
-        trainer.reload_dataloaders_every_n_epochs = 0
-        loop.max_batches, loop.max_epochs, loop.epoch_loop.max_steps = ENDLESS, -1, -1
-        loop.epoch_loop.batch_progress.is_last_batch = False
-
-    def _new_meter(self, trainer: Any) -> Meter:
-        self._begin_together(MODEL)
-        return Meter(
-            self._asked.seconds,
-            multiple=trainer.accumulate_grad_batches,
-            warmup=WARMUP,
-            clock=clock(trainer.strategy.root_device),
-            agree=self._ranks.in_step() if self._ranks else None,
-        )
-
-    def _end_replay(self, trainer: Any, rate: Rate) -> None:
-        """Enter the model's rate; where training was faster, the machine was slower just now: measure once more."""
-        rate = self._of_all(rate)
-        trained = Record(self._summary).number("images_per_second", "low") or 0.0
-        slower = self._slow is None and rate.high < trained
-        if self._ranks:
-            slower = self._ranks.first("slower", slower)
-        if self._again is not None and slower:
-            self._say(MODEL, ", once more: training was faster")
-            self._slow, self._meter = rate, self._new_meter(trainer)
-            self._again.meter = self._meter
-            return
-        rate = max((rate, self._slow or rate), key=lambda one: one.median)
-        if BUSY * rate.high < trained:
-            self._failures.append(f"{MODEL}: alone it was far slower than in training, so something else held it up")
-        else:
-            enter(self._ceilings, MODEL, rate)
-        self._pause(trainer)
-        self._complete(trainer)
-
-    def _pause(self, trainer: Any) -> None:
-        """Measure validations and checkpoints; of a lone rank."""
-        asked = self._asked
-        if BETWEEN in asked.sides and self._ranks is None:
-            self._say(BETWEEN)
-            trainer.callbacks = [one for one in self._callbacks if one is not self]
-            found = self._pauses.measure(trainer, self._summary, asked.seconds, asked.scratch)
-            self._ceilings["between"], failures = found
-            self._failures += failures
-
-    def _scaled(self, rate: Rate) -> Rate:
-        """In the samples that the module tells by ``self.log(..., batch_size=7)``, where it does."""
-        factor = self._told / self._counted
-        ends = {name: getattr(rate, name) * factor for name in ("median", "low", "high")}
-        return replace(rate, **ends, cpu_seconds=rate.cpu_seconds and rate.cpu_seconds / factor)
-
     def _sum_up(self, *missing: str) -> None:
         """Enter the ceilings that are known, and why others are not, into the record."""
-        ceilings, summary = self._ceilings, self._summary
-        if ceilings["shared_cores"]:
-            ceilings["joint"] = joint(ceilings, workers=summary["num_workers"] or 0)
+        ceilings, summary = self._sides.ceilings, self._summary
+        ceilings["joint"] = joint(ceilings, workers=summary["num_workers"] or 0)
         ceilings["seconds"] = time.perf_counter() - self._began
-        ceilings["reason"] = "; ".join([*self._failures, *missing]) or None
+        ceilings["reason"] = "; ".join([*self._sides.failures, *missing]) or None
         ceilings["machine"] = contention.between(self._readings[-1], contention.read(), usable_cores())
         summary["ceilings"] = ceilings
         if self._before is not None:
@@ -386,7 +259,7 @@ class Probe(Strobe):
         if not trainer.is_global_zero:
             leave(self._pipe)
         self._sum_up()
-        ceilings, summary = self._ceilings, self._summary
+        ceilings, summary = self._sides.ceilings, self._summary
         if ceilings["between"] and summary["overall_images_per_second"]:
             count_pauses(summary)
         if STEPS in self._asked.sides and self._before is not None:

@@ -5,9 +5,11 @@ from typing import Any
 
 import torch
 
+from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.errors import StrobeError
 from strobe.measure.environment import usable_cores
 from strobe.measure.timing import Rate
+from strobe.records.run import Record
 
 SIDES = ("loader", "model", "transfer")
 
@@ -47,9 +49,9 @@ def share_cores(device: torch.device, *, ranks: int, workers: int) -> bool:
 
 
 def joint(record: dict[str, Any], *, workers: int, nodes: int = 1) -> float | None:
-    """Images/s of both together on the same cores: in turn in one process, or as far as the cores go."""
+    """Images/s of both together on the cores they share: in turn in one process, or as far as the cores go."""
     loader, model = record["loader"], record["model"]
-    if loader is None or model is None:
+    if not record["shared_cores"] or loader is None or model is None:
         return None
     if workers == 0:
         return float(1 / (1 / loader + 1 / model))
@@ -57,6 +59,12 @@ def joint(record: dict[str, Any], *, workers: int, nodes: int = 1) -> float | No
         return None
     cores = usable_cores() * nodes
     return float(min(cores / sum(record["cpu_seconds"].values()), loader, model))
+
+
+def waits_for_data(summary: dict[str, Any]) -> bool:
+    """Whether a training waits so long that it is worth measuring the parts of making a batch."""
+    step = step_of(Record(summary))
+    return step is not None and step.waiting >= NOTABLE
 
 
 def in_one_line(error: BaseException, sentences: Sequence[type[BaseException]] = (StrobeError,)) -> str:

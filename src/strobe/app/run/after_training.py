@@ -21,12 +21,12 @@ from strobe.app.run.storage import measure_storage
 from strobe.app.storage.address import is_remote
 from strobe.attach import record as attached
 from strobe.diagnose.candidates import candidates
-from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.diagnose.symptoms import too_low
 from strobe.errors import StrobeError
 from strobe.measure import contention, environment
 from strobe.measure.untouched import untouched
 from strobe.present.terminal import clock
+from strobe.probe.ceilings import waits_for_data
 from strobe.probe.ranks import Ranks, together
 from strobe.records.run import Record
 from strobe.records.step_table import read_table
@@ -97,8 +97,7 @@ def measure_ceilings(
             rows = read_table(Path(parts.trainer.default_root_dir) / "steps.csv").rows()
             record["storage"] = measure_storage(parts.data, workers_beside(cfg.engine), cfg.ceilings_seconds / 2, rows)
         save()
-        step = step_of(Record(summary))
-        if step and step.waiting >= NOTABLE and summary["choices"]["engine"] != "resident":
+        if waits_for_data(summary) and summary["choices"]["engine"] != "resident":
             record["loading"] = ceilings.loading()
             if (summary["uneven"] or {}).get("phase") == "data_wait" and cfg.engine.get("ordered") is not False:
                 log.info("Reading the files of late batches again")

@@ -89,7 +89,7 @@ class Ceilings:
             if rate is not None:
                 enter(record, side, rate)
         record["shared_cores"] = shared
-        record["joint"] = self._joint(record) if shared else None
+        record["joint"] = self._joint(record)
         record["batch_bytes"] = self._batch and sum(tensor.nbytes for tensor in self._batch)
         record["image_size"] = self._image_size and list(self._image_size)
         record["seconds"] = self.seconds
@@ -183,7 +183,7 @@ class Ceilings:
         record["drift"] = max(record["drift"] or 0.0, abs(math.log(rate / record[side])))
         record[side] = math.sqrt(record[side] * rate)
         record["intervals"][side] = [min(before[0], low), max(before[1], high)]
-        record["joint"] = self._joint(record) if record["shared_cores"] else None
+        record["joint"] = self._joint(record)
 
     def _standing(self, cfg: DictConfig, data: ImageData, longest: float = math.inf) -> Standing | None:
         """A warm model of this configuration; None if it cannot train, or not in this process alone.
