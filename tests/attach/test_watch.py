@@ -20,9 +20,9 @@ from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 import strobe
 from strobe.attach import loops
 from support.fitting import Standstill, standstill
-from support.foreign import SLOW, STEP, Stream, loaded
+from support.foreign import SLOW, STEP, Stream, first, loaded
 from support.places import ROOT
-from support.watched import STEPS, Loop, alone, first, record, rows
+from support.watched import STEPS, Loop, alone, record, rows
 
 __all__ = ["alone", "standstill"]
 pytestmark = pytest.mark.usefixtures("alone")

@@ -15,8 +15,8 @@ from strobe.attach import loops, training
 from strobe.callbacks.loop import LEARN, LoopPhases
 from strobe.callbacks.rows import StepLog
 from support.fitting import Standstill, standstill
-from support.foreign import loaded
-from support.watched import STEPS, Loop, alone, first, record, rows
+from support.foreign import first, loaded
+from support.watched import STEPS, Loop, alone, record, rows
 
 __all__ = ["alone", "standstill"]
 pytestmark = pytest.mark.usefixtures("alone")

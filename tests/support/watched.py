@@ -11,7 +11,7 @@ import torch
 
 from strobe.attach import loops, place, tracking, training
 from support.fitting import Standstill
-from support.foreign import SLOW, STEP, Items, loaded
+from support.foreign import SLOW, STEP, Items, first, loaded
 
 ALONE = {"own": 0.5, "others": 0.0, "stolen": 0.0, "idle": 0.5, "delayed": 0.0, "seconds": 1.0}
 STEPS = 12
@@ -36,12 +36,6 @@ def record(name: str = "here") -> dict[str, Any]:
 def rows(name: str = "here") -> list[dict[str, str]]:
     with Path(name, "steps.csv").open(newline="") as file:
         return list(csv.DictReader(file))
-
-
-def first(batch: Any) -> torch.Tensor:
-    while not isinstance(batch, torch.Tensor):
-        batch = next(iter(batch.values() if isinstance(batch, dict) else batch))
-    return batch
 
 
 class Loop:
