@@ -56,8 +56,8 @@ class Pauses:
         number = validations(trainer, batches, step)
         kept = [one for one in self.checkpoints if one.save_top_k == -1 or (one.save_top_k and one.monitor is None)]
         saves = sum(_saves(one, trainer, batches, step, number) * (1 + (one.save_last is True)) for one in kept)
-        found = {VALIDATION: number, CHECKPOINTS: saves}
-        return {name: often if often * self.most >= 1 else 0.0 for name, often in found.items()}
+        counts = {VALIDATION: number, CHECKPOINTS: saves}
+        return {name: often if often * self.most >= 1 else 0.0 for name, often in counts.items()}
 
     def measure(self, trainer: Any, summary: dict[str, Any], seconds: float, scratch: str) -> tuple[Any, list[str]]:
         """Seconds per step of each that is ever due, and why others are not known; training cannot go on afterwards.
@@ -65,7 +65,7 @@ class Pauses:
         It is called within a hook of a training step, takes about so many ``seconds`` for each, and saves the
         checkpoint in the folder ``scratch``.
         """
-        record, found, failures = Record(summary), dict[str, float](), list[str]()
+        record, seconds_per_step, failures = Record(summary), dict[str, float](), list[str]()
         batches, step = record.number("batches_per_epoch"), record.number("step_seconds", "total") or 0.0
         works: dict[str, Callable[[], float]] = {
             VALIDATION: lambda: self._validation(trainer, seconds),
@@ -75,10 +75,10 @@ class Pauses:
             try:
                 trainer.limit_val_batches = self.limit
                 if often := self.often(trainer, batches, step)[name]:
-                    found[name] = often * work()
+                    seconds_per_step[name] = often * work()
             except Exception as error:
                 failures.append(f"{name}: {in_one_line(error)}")
-        return found or None, failures
+        return seconds_per_step or None, failures
 
     def _validation(self, trainer: Any, seconds: float) -> float:
         """Seconds of a validation, told by some of its batches if it is long."""

@@ -229,8 +229,8 @@ class Strobe(Callback):
         assert self.place is not None
         summary = summarise(trainer, self.place, status=status, error=error, metrics=_metrics(trainer))
         config = settings_of(trainer)
-        own = {"script": command(), "settings": config, "startup_seconds": self._recorder.startup_seconds}
-        return summary | own | what_is_trained(trainer), config
+        about = {"script": command(), "settings": config, "startup_seconds": self._recorder.startup_seconds}
+        return summary | about | what_is_trained(trainer), config
 
     def _keep(self, trainer: Any) -> None:
         """Keep what is known already, for a report where the process is killed."""
@@ -267,5 +267,5 @@ class Strobe(Callback):
 
 def _metrics(trainer: Any) -> dict[str, float]:
     """The latest figures that were logged, as they are: to ask the trainer for them may compute, on all ranks."""
-    found = getattr(trainer._logger_connector, "_callback_metrics", {})
-    return readable({name: value for name, value in found.items() if getattr(value, "numel", lambda: 1)() == 1})
+    metrics = getattr(trainer._logger_connector, "_callback_metrics", {})
+    return readable({name: value for name, value in metrics.items() if getattr(value, "numel", lambda: 1)() == 1})

@@ -126,7 +126,7 @@ def tell(error: Exception, place: Path | None, rank: int = 0) -> None:
             path.parent.mkdir(exist_ok=True)
             path.write_text("".join(traceback.format_exception(error)))
             where = f" Its traceback is in {path}."
-    said = has_stopped()
+    stopped_before = has_stopped()
     stop()
-    if not said and rank == 0:
+    if not stopped_before and rank == 0:
         note(f"Strobe stopped measuring: {what_stopped(error)}. Your training is not affected.{where}")

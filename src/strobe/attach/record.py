@@ -58,8 +58,8 @@ def summarise(
     device = device or (trainer and trainer.strategy.root_device.type)
     steps = measure_steps(run_dir / "steps.csv", device=device, samples=samples)
     failed = what_failed(run_dir, error) if error else None
-    if error and failed and (said := what_ended(error)):
-        failed["message"] = said
+    if error and failed and (message := what_ended(error)):
+        failed["message"] = message
     known = kinds(trainer) if trainer and trainer.lightning_module else {}
     for one in steps["callbacks"]:
         one["kind"] = known.get(one["name"], "callback")
@@ -130,11 +130,11 @@ def status_of(error: BaseException | None) -> str:
 
 def readable(metrics: Mapping[str, Any]) -> dict[str, float]:
     """Those that can be read: after a failed assertion on a GPU, none that lies there."""
-    found = {}
+    figures = {}
     for name, value in metrics.items():
         with suppress(RuntimeError):
-            found[name] = float(value)
-    return found
+            figures[name] = float(value)
+    return figures
 
 
 def save(summary: dict[str, Any], run_dir: Path) -> None:

@@ -63,18 +63,18 @@ def schedule_on(device: torch.device, asked: dict[str, int] | None) -> dict[str,
 def settings_of(trainer: Any) -> dict[str, Any]:
     """Settings by the names that rules ask for: ``engine`` of the loader, ``trainer``, ``threads``."""
     progress = getattr(trainer, "progress_bar_callback", None)
-    found = loading_of(getattr(trainer, "train_dataloader", None))
-    found["validation"] = _validation(trainer)
-    found["optimizer"] = updating(trainer.optimizers)
-    found["trainer"] = {name: getattr(trainer, name, None) for name in _TRAINER}
-    found["trainer"]["enable_progress_bar"] = bool(progress and getattr(progress, "is_enabled", True))
-    found["trainer"]["detect_anomaly"] = torch.is_anomaly_enabled() or bool(getattr(trainer, "_detect_anomaly", False))
+    config = loading_of(getattr(trainer, "train_dataloader", None))
+    config["validation"] = _validation(trainer)
+    config["optimizer"] = updating(trainer.optimizers)
+    config["trainer"] = {name: getattr(trainer, name, None) for name in _TRAINER}
+    config["trainer"]["enable_progress_bar"] = bool(progress and getattr(progress, "is_enabled", True))
+    config["trainer"]["detect_anomaly"] = torch.is_anomaly_enabled() or bool(getattr(trainer, "_detect_anomaly", False))
     own = getattr(trainer.profiler, "inner", trainer.profiler)  # the recorder's stands in for it
-    found["trainer"]["profiler"] = PROFILERS.get(type(own).__name__)
+    config["trainer"]["profiler"] = PROFILERS.get(type(own).__name__)
     varies = any(type(one).__name__ == "GradientAccumulationScheduler" for one in trainer.callbacks)
     if trainer.lightning_module.automatic_optimization and not varies:
-        found["trainer"]["accumulate_grad_batches"] = trainer.accumulate_grad_batches
-    return found | described(trainer, _loaders(trainer.train_dataloader))
+        config["trainer"]["accumulate_grad_batches"] = trainer.accumulate_grad_batches
+    return config | described(trainer, _loaders(trainer.train_dataloader))
 
 
 def _validation(trainer: Any) -> dict[str, Any]:
@@ -98,21 +98,23 @@ def updating(optimizers: Sequence[Any]) -> dict[str, Any]:
 
 def loading_of(loader: Any) -> dict[str, Any]:
     """``threads``, and ``engine`` of a DataLoader, or of a collection that holds one, or several without workers."""
-    loaders, found = _loaders(loader), dict[str, Any](threads=torch.get_num_threads())
+    loaders, config = _loaders(loader), dict[str, Any](threads=torch.get_num_threads())
     if len(loaders) == 1 or (loaders and not any(one.num_workers for one in loaders)):
-        found["engine"] = {name: getattr(loaders[0], name, None) for name in _LOADER}
+        config["engine"] = {name: getattr(loaders[0], name, None) for name in _LOADER}
         context = getattr(loaders[0], "multiprocessing_context", None)
-        found["engine"]["multiprocessing_context"] = context and context.get_start_method()
-        found["engine"]["iterable"] = any(isinstance(getattr(one, "dataset", None), IterableDataset) for one in loaders)
-    return found
+        config["engine"]["multiprocessing_context"] = context and context.get_start_method()
+        config["engine"]["iterable"] = any(
+            isinstance(getattr(one, "dataset", None), IterableDataset) for one in loaders
+        )
+    return config
 
 
 def what_is_trained(trainer: Any) -> dict[str, Any]:
     """The keys of ``summary.json`` that name the model and its data."""
-    found = what_is_loaded(getattr(trainer, "train_dataloader", None))
+    names = what_is_loaded(getattr(trainer, "train_dataloader", None))
     if trainer.datamodule is not None:
-        found["data"] = type(trainer.datamodule).__name__
-    return found | {"choices": {"model": type(trainer.lightning_module).__name__}}
+        names["data"] = type(trainer.datamodule).__name__
+    return names | {"choices": {"model": type(trainer.lightning_module).__name__}}
 
 
 def what_is_loaded(loader: Any) -> dict[str, Any]:
@@ -141,8 +143,8 @@ def keeps_its_profiler(trainers: Any = None) -> bool:
 
     It may have one that begins to record later on, or Lightning's, which is the trainer's profiler.
     """
-    own = getattr(trainers, "inner", trainers)  # the recorder's stands in for it
-    keeps = any(one.__name__ == "PyTorchProfiler" for one in type(own).__mro__)
+    profiler = getattr(trainers, "inner", trainers)  # the recorder's stands in for it
+    keeps = any(one.__name__ == "PyTorchProfiler" for one in type(profiler).__mro__)
     keeps = keeps or any(not isinstance(getattr(one.schedule, "__self__", None), Tracer) for one in profilers())
     if keeps:
         note("Strobe records no trace: the script uses torch.profiler itself.")

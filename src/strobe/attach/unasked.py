@@ -119,5 +119,5 @@ def _is_compiling() -> bool:
 def _followed() -> "Training | None":
     """The record that these hooks serve, of this process and thread."""
     known, mine = sys.modules.get("strobe.attach.training"), (os.getpid(), get_ident())
-    found = known.recording if known else ()
-    return next((one for one in found if one.unasked and (one.pid, one.thread) == mine), None)
+    trainings = known.recording if known else ()
+    return next((one for one in trainings if one.unasked and (one.pid, one.thread) == mine), None)

@@ -79,11 +79,11 @@ def _optimizers(given: Any) -> Sequence[Any] | None:
     """Those of torch that are meant, without what wraps them, as Fabric does."""
     if given is None:
         return None
-    found = list(given) if isinstance(given, list | tuple) else [given]
-    for place, one in enumerate(found):
+    optimizers = list(given) if isinstance(given, list | tuple) else [given]
+    for place, one in enumerate(optimizers):
         while isinstance(inner := getattr(one, "optimizer", None), torch.optim.Optimizer):
             one = inner  # noqa: PLW2901
         if not isinstance(one, torch.optim.Optimizer):
             raise TypeError(f"strobe.watch(..., optimizer=...) takes torch optimizers, not {type(one).__name__}")
-        found[place] = one
-    return found
+        optimizers[place] = one
+    return optimizers

@@ -82,11 +82,11 @@ class Side:
 
 def main(arguments: Sequence[str] | None = None, begin: Train = Foreign) -> None:
     """Run the command; exits with the gate's code. Raises a StrobeError where there is no result."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    first = given.index("--") if "--" in given else len(given)
-    options = _parser().parse_args(given[:first])
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    first = words.index("--") if "--" in words else len(words)
+    options = _parser().parse_args(words[:first])
     limit = None if options.fail_if_slower is None else parse_share(options.fail_if_slower, FLAG)
-    commands = _commands(given[first:], options.commit)
+    commands = _commands(words[first:], options.commit)
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="strobe-duel-")))
         train = functools.partial(begin, timeout=float(options.timeout))
@@ -109,13 +109,13 @@ def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | Non
     first, second = (side.training for side in sides)
     before = contention.read()
     with ProgressDisplay(console) as display:
-        found = _turns(sides, options, limit, display)
+        outcome = _turns(sides, options, limit, display)
     machine = contention.between(before, contention.read(), usable_cores())
-    ratio, unit = found.ratio, "steps/s" if first.in_steps else "samples/s"
+    ratio, unit = outcome.ratio, "steps/s" if first.in_steps else "samples/s"
     words = {"faster": "B is faster", "slower": "B is slower"}.get(ratio.verdict, "no measurable difference")
     for table in _phases(first, second):
         console.print(table)
-    say(console, f"A {rate(_rate(first, found.theirs))} {unit}, B {rate(_rate(second, found.ours))} {unit}")
+    say(console, f"A {rate(_rate(first, outcome.theirs))} {unit}, B {rate(_rate(second, outcome.ours))} {unit}")
     told = f"B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
     told += f"{ratio.level:.0%} interval): {words}."
     if ratio.wide and ratio.verdict == "no difference":
@@ -159,10 +159,10 @@ def _turns(sides: Sequence[Side], options: argparse.Namespace, limit: float | No
     def decided(ratio: Estimate) -> bool:
         return is_told(ratio) if limit is None else rule([Case("B", ratio)], limit, FLAG, "--quads").code != UNKNOWN
 
-    found = duel(first, second, turns=options.quads, seconds=options.seconds, enough=decided, alpha=FALSE, tell=tell)
-    if isinstance(found, Defeat):
-        raise StrobeError(f"{'A' if found.side == 'incumbent' else 'B'} broke off: {found.reason}")
-    return found
+    outcome = duel(first, second, turns=options.quads, seconds=options.seconds, enough=decided, alpha=FALSE, tell=tell)
+    if isinstance(outcome, Defeat):
+        raise StrobeError(f"{'A' if outcome.side == 'incumbent' else 'B'} broke off: {outcome.reason}")
+    return outcome
 
 
 def _phases(*trainings: Foreign) -> Iterator[Table]:

@@ -45,10 +45,10 @@ class Foreign(TakesTurns):
         super().__init__(folder, _become, program, str(place), str(folder.absolute()), timeout=timeout)
 
     def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
-        found = super()._answer(process, timeout)
-        if isinstance(found, Failure) and (said := last_said(self._folder / OUTPUT)) and said not in found.reason:
-            return replace(found, reason=f"{found.reason}; it said last: {said}")
-        return found
+        answer = super()._answer(process, timeout)
+        if isinstance(answer, Failure) and (line := last_said(self._folder / OUTPUT)) and line not in answer.reason:
+            return replace(answer, reason=f"{answer.reason}; it said last: {line}")
+        return answer
 
 
 def _become(pipe: Connection, program: Program, place: str, folder: str) -> None:

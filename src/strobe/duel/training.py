@@ -90,21 +90,21 @@ class TakesTurns:
 
     def _answer(self, process: FreshProcess, timeout: float) -> Block | Failure:
         """The result of the turn, after which the process is paused."""
-        found = process.receive(timeout)
-        if isinstance(found, Failure | str):
+        answer = process.receive(timeout)
+        if isinstance(answer, Failure | str):
             self.close()
-            return found if isinstance(found, Failure) else Failure(found, MEMORY.search(found) is not None)
+            return answer if isinstance(answer, Failure) else Failure(answer, MEMORY.search(answer) is not None)
         deadline = time.monotonic() + STOPPED
         while _state(process.pid) not in "TZX" and time.monotonic() < deadline:
             time.sleep(0.001)  # otherwise it might stop itself after being told to continue
         process.pause()  # its children in other process groups too
-        self.sized = found["images"] is not None
-        images = found["images"] if self.sized and not self.in_steps else found["steps"]
-        self._steps, self._images = self._steps + found["steps"], self._images + (found["images"] or 0)
-        for name, seconds in (found["phases"] or {}).items():
+        self.sized = answer["images"] is not None
+        images = answer["images"] if self.sized and not self.in_steps else answer["steps"]
+        self._steps, self._images = self._steps + answer["steps"], self._images + (answer["images"] or 0)
+        for name, seconds in (answer["phases"] or {}).items():
             self._phases[name] = self._phases.get(name, 0.0) + seconds
-        self.sources = self.sources or [Path(path) for path in found.get("sources", ())]
-        return Block(images, found["seconds"], found["steps"])
+        self.sources = self.sources or [Path(path) for path in answer.get("sources", ())]
+        return Block(images, answer["seconds"], answer["steps"])
 
 
 def _state(pid: int) -> str:

@@ -58,11 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
     script_arguments(parser)
-    given = parser.parse_args(arguments)
-    if starts_ranks(given.script):
-        parser.error(f"{given.script} starts a script in several ranks; give that script, whose Trainer starts them")
-    command = command_of(given)
-    agree(command, WARNING, yes=given.yes)
+    options = parser.parse_args(arguments)
+    if starts_ranks(options.script):
+        parser.error(f"{options.script} starts a script in several ranks; give that script, whose Trainer starts them")
+    command = command_of(options)
+    agree(command, WARNING, yes=options.yes)
     # Only now, so that help and mistakes in the arguments are told at once.
     from rich.console import Console
 
@@ -75,20 +75,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from strobe.records.run import load_record
     from strobe.report.terminal import print_summary
 
-    console, made = Console(stderr=True), given.out is None or not given.out.exists()
+    console, made = Console(stderr=True), options.out is None or not options.out.exists()
     try:
-        place = new_directory(given.out, Path(given.script).name.removesuffix(".py"))
+        place = new_directory(options.out, Path(options.script).name.removesuffix(".py"))
     except OSError as error:
         raise DataError(f"Cannot write to {Path.cwd()} ({error.strerror}); give another folder by --out.") from error
     discarded = functools.partial(discard, place, "steps.csv", BEGUN, OUTPUT, made=made)
-    about = clock(len(SIDES) * given.seconds)
+    about = clock(len(SIDES) * options.seconds)
     try:
         with ProgressDisplay(console) as display:
             begins = (
                 f"Running the script until its first fit, then measuring for about {about}, longer if steps are slow"
             )
             display.stage(begins, None)
-            found = probe_script(command, place, seconds=given.seconds, timeout=LONGEST, tell=display.stage)
+            outcome = probe_script(command, place, seconds=options.seconds, timeout=LONGEST, tell=display.stage)
     except KeyboardInterrupt as interrupt:
         with noted():
             if keep_until_now(place, interrupt):
@@ -99,11 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise
     if (place / "summary.json").is_file():
         print_summary(load_record(place).summary, place, Console())
-    elif isinstance(found, Failure):
+    elif isinstance(outcome, Failure):
         say(console, *printed(place))
         discarded()
-    if isinstance(found, Failure):
-        raise StrobeError(f"Not measured: {found.reason.rstrip('.')}.")
+    if isinstance(outcome, Failure):
+        raise StrobeError(f"Not measured: {outcome.reason.rstrip('.')}.")
 
 
 if __name__ == "__main__":

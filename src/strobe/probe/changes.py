@@ -162,12 +162,12 @@ def of_a_loader(given: Mapping[str, Any], asked: Asked) -> dict[str, Any]:
     wanted = {name: asked[f"engine.{name}"] for name in LOADER if f"engine.{name}" in asked}
     if BATCH_SIZE in asked and given.get("batch_size") is not None and given.get("batch_sampler") is None:
         wanted["batch_size"] = asked[BATCH_SIZE]
-    found = {**given, **wanted}
-    if wanted and not found.get("num_workers"):  # for which torch refuses these
+    arguments = {**given, **wanted}
+    if wanted and not arguments.get("num_workers"):  # for which torch refuses these
         for name in BESIDE_WORKERS:
             if name in wanted or "num_workers" in wanted:
-                found.pop(name, None)
-    return found
+                arguments.pop(name, None)
+    return arguments
 
 
 def _change_trainers(trainer: Any, asked: Asked) -> None:
@@ -308,25 +308,25 @@ def described(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
 
     if not hasattr(trainer, MADE):
         return {}
-    found: dict[str, Any] = {"matmul_precision": torch.get_float32_matmul_precision(), "model": {}}
+    settings: dict[str, Any] = {"matmul_precision": torch.get_float32_matmul_precision(), "model": {}}
     module, optimizers = trainer.lightning_module, trainer.optimizers
     if len(loaders) == 1 and "batch_size" in getattr(loaders[0], MADE, {"given": ()})["given"]:
-        found["data"] = {"batch_size": loaders[0].batch_size}
+        settings["data"] = {"batch_size": loaders[0].batch_size}
     if is_convolutional(module):
         convolutions = [part.weight for part in module.modules() if isinstance(part, torch.nn.Conv2d)]
         if not torch.are_deterministic_algorithms_enabled():
-            found["benchmark"] = torch.backends.cudnn.benchmark
-        found["model"]["channels_last"] = any(not weight.is_contiguous() for weight in convolutions)
-    found["model"]["compile"] = getattr(module, "_compiler_ctx", None) is not None or any(
+            settings["benchmark"] = torch.backends.cudnn.benchmark
+        settings["model"]["channels_last"] = any(not weight.is_contiguous() for weight in convolutions)
+    settings["model"]["compile"] = getattr(module, "_compiler_ctx", None) is not None or any(
         hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) for part in module.modules()
     )
     if optimizers and all(type(one).__name__ in FUSED for one in optimizers):
-        found["model"]["fused"] = all(one.defaults.get("fused") is True for one in optimizers)
+        settings["model"]["fused"] = all(one.defaults.get("fused") is True for one in optimizers)
     if optimizers and all(type(one).__name__ in EACH for one in optimizers):
-        found["model"][FOREACH] = all(one.defaults.get(FOREACH) is True for one in optimizers)
+        settings["model"][FOREACH] = all(one.defaults.get(FOREACH) is True for one in optimizers)
     parts = {"loader": loaders, "trainer": [trainer], "optimizer": optimizers}
     made = {kind: [vars(one)[MADE] for one in several if MADE in vars(one)] for kind, several in parts.items()}
-    return found | {"made": made}
+    return settings | {"made": made}
 
 
 def _value(typed: str) -> Any:

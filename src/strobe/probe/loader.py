@@ -230,18 +230,18 @@ def loading_parts(loader: Any, *, seconds: float) -> dict[str, Any] | None:
 
 def own_seconds(spans: Iterable[Span]) -> list[tuple[str, float]]:
     """The name of each span of a thread, and its seconds without the spans inside it."""
-    around: list[tuple[int, int]] = []  # where a span ends, and its place in what was found
-    found: list[tuple[str, float]] = []
+    around: list[tuple[int, int]] = []  # where a span ends, and its place below
+    result: list[tuple[str, float]] = []
     for each in sorted(spans, key=lambda each: (each.start, -(each.end or each.start))):
         end = each.end or each.start
         while around and around[-1][0] <= each.start:
             around.pop()
         if around:
-            name, seconds = found[around[-1][1]]
-            found[around[-1][1]] = name, seconds - (end - each.start) / 1e9
-        around.append((end, len(found)))
-        found.append((each.name, (end - each.start) / 1e9))
-    return found
+            name, seconds = result[around[-1][1]]
+            result[around[-1][1]] = name, seconds - (end - each.start) / 1e9
+        around.append((end, len(result)))
+        result.append((each.name, (end - each.start) / 1e9))
+    return result
 
 
 def measure_transfer(

@@ -186,10 +186,10 @@ class Standing:
         self._window.exclude(seconds)
 
     def _answer(self) -> Block:
-        found = self._answers.get()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        answer = self._answers.get()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
     def _train(self, trainer: Trainer, model: LightningModule, data: LightningDataModule) -> None:
         torch.set_num_threads(self._threads)

@@ -56,8 +56,8 @@ def agree(command: Sequence[str], what: str, *, yes: bool) -> None:
         ConfigError: there is nobody to ask, and ``yes`` was not given.
         StrobeError: it was not agreed to.
     """
-    found = "".join(f"\n  {each}" for each in risks(command))
-    named = f"\nIts files have:{found}" if found else ""
+    lines = "".join(f"\n  {each}" for each in risks(command))
+    named = f"\nIts files have:{lines}" if lines else ""
     print(ISOLATED.format(what=what.format(line=shlex.join(["python", *command])), risks=named), file=sys.stderr)
     if yes:
         return

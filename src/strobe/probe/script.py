@@ -63,16 +63,16 @@ def probe_script(
         variables = {**os.environ, WANTED: json.dumps(list(changes))}
         words = str(Path.cwd()), asdict(asked), variables, str(folder / OUTPUT)
         with FreshProcess(_become, *words, guarded=True) as process:
-            while not isinstance(said := process.receive(max(0.0, until - time.monotonic())), Failure):
-                if not isinstance(said, tuple):
+            while not isinstance(reply := process.receive(max(0.0, until - time.monotonic())), Failure):
+                if not isinstance(reply, tuple):
                     break
-                tell(*said)
-    if isinstance(said, Failure):
+                tell(*reply)
+    if isinstance(reply, Failure):
         late = time.monotonic() >= until
-        return Failure(f"it took more than {timeout:.0f} s{remedy}" if late else why_not(said, folder), said.memory)
-    if said["reason"] is None and not (folder / "summary.json").is_file():
+        return Failure(f"it took more than {timeout:.0f} s{remedy}" if late else why_not(reply, folder), reply.memory)
+    if reply["reason"] is None and not (folder / "summary.json").is_file():
         return Failure(f"its record could not be written to {folder}; free some space, or give another folder by --out")
-    return folder if said["reason"] is None else Failure(said["reason"])
+    return folder if reply["reason"] is None else Failure(reply["reason"])
 
 
 def keep_until_now(folder: Path, interrupt: BaseException) -> bool:
@@ -108,8 +108,8 @@ def why_not(failure: Failure, folder: Path) -> str:
     """Why a script's process, whose record would be in this folder, ended without an answer."""
     if failure.reason.endswith("code 0 and left no result"):
         return "the script ended before a Lightning Trainer's fit began; strobe run records loops without a Trainer"
-    said = last_said(folder / OUTPUT)
-    return f"{failure.reason}; the last line of its output is: {said}" if said else failure.reason
+    line = last_said(folder / OUTPUT)
+    return f"{failure.reason}; the last line of its output is: {line}" if line else failure.reason
 
 
 def printed(folder: Path) -> list[str]:
