@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from strobe.diagnose.attribution import attribution
+from strobe.diagnose.causes import EXPLAINED
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.promise import gain
-from strobe.diagnose.rank import EXPLAINED, all_rules, diagnose, verdict
+from strobe.diagnose.rank import all_rules, diagnose, verdict
 from strobe.records.run import Record
 from support.recorded import BESIDE, CALLBACK, CAUSES, RECORDED, causes, example, of, recorded, with_batches
 

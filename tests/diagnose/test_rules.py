@@ -7,7 +7,8 @@ import pytest
 
 from strobe.diagnose.candidates import candidates
 from strobe.diagnose.predict import step_of
-from strobe.diagnose.rank import ENDANGERS, all_rules, command, diagnose, verdict
+from strobe.diagnose.promise import ENDANGERS
+from strobe.diagnose.rank import all_rules, command, diagnose, verdict
 from strobe.overrides import key_of
 from strobe.records.run import Record
 from support.recorded import CAUSES, RECORDED, damages, example, of, recorded

@@ -13,12 +13,13 @@ from typing import Any
 
 from strobe.diagnose import rules
 from strobe.diagnose.attribution import COMPUTING, TRIED, attribution, hooks
+from strobe.diagnose.causes import AT_ENDS, LOST, PER_STEP, TIE, UNATTRIBUTED, in_order, share_lost, strongest
 from strobe.diagnose.cores import taken, taken_by_workers
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.lines import with_line
-from strobe.diagnose.predict import NOTABLE, WORTH, Step, saved_by, step_of
-from strobe.diagnose.promise import ENDANGERS, bound, gain, is_measured, uncertain, with_uncertain
+from strobe.diagnose.predict import NOTABLE, Step, saved_by, step_of
+from strobe.diagnose.promise import bound, gain, is_measured, uncertain, with_uncertain
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
     ACCUMULATE,
@@ -30,7 +31,6 @@ from strobe.diagnose.symptoms import (
     too_low,
 )
 from strobe.diagnose.uneven import growth
-from strobe.diagnose.wasted import FOR_NOTHING
 from strobe.overrides import applied, command_of, key_of, split
 from strobe.present.format import as_fast, counted, duration, inside, listed, percent
 from strobe.present.format import rate as figure
@@ -41,60 +41,8 @@ from strobe.traces.rank import Read, read_trace
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
 AGAIN = "raise the trainer's max_time or max_steps until six or more are measured."
 CEILINGS = ("loader", "model", "transfer", "joint")
-
-# A symptom, the cause that explains it if that costs more, and why.
-EXPLAINED = (
-    ("small_batch", "loader", "larger batches do not load faster"),
-    ("launch_bound", "loader", "the device idles because it waits for data"),
-    ("loader", "workers_hurt", "workers without a core load slowly"),
-    ("threads", "workers_hurt", "there are too many threads because the workers take their cores"),
-    ("small_batch", "threads", "threads without a core slow each kernel, short ones most"),
-    ("memory_layout", "threads", "the layouts were compared on threads without a core"),
-    ("optimizer", "threads", "an update is many short kernels, which threads without a core slow most"),
-    ("workers_hurt", "threads", "the workers find no cores because the threads take them"),
-    ("single_thread", "small_batch", "a step of short operations, each of one thread, whatever its size"),
-    ("single_thread", "threads", "threads without a core slow all but one"),
-    ("single_thread", "memory_layout", "in the other layout the operations have parallel kernels"),
-    *(
-        ("single_thread", cause, "it is what its one thread does")
-        for cause in ("small_operations", "library_call", "python_code", "unbatched_loop")
-    ),
-    *((cause, "unbatched_loop", "it is of the loop") for cause in ("small_operations", "python_code")),
-    ("library_call", "stalled", "it sleeps, or waits, there"),
-    ("small_operations", "small_batch", "larger batches make fewer operations per image"),
-    ("optimizer", "background_thread", "an update is many short calls, each of which waits for Python's lock"),
-    ("memory_layout", "background_thread", "the layouts were compared while it computed"),
-    ("launch_bound", "stalled", "the host launches nothing while it waits"),
-    ("launch_bound", "small_batch", "larger batches launch fewer kernels per image"),
-    ("launch_bound", "synchronisation", "the device idles because the host waits for it"),
-    ("small_batch", "synchronisation", "the device idles because the host waits for it"),
-    ("slowing_down", "straggler", "they wait longer and longer for a slow rank"),
-    ("uneven_steps", "straggler", "in long ones they wait for a slow rank"),
-    ("launch_bound", "straggler", "the device idles because it waits for another rank"),
-    ("synchronisation", "callback", "the callback is what waits for the device"),
-    ("synchronisation", "logging", "the logger is what waits for the device"),
-)
-
 NO_BATCHES = "its loader gives no batches; look at the length of the data set, and at limit_train_batches"
 WHERE = ("hydra.run.", "hydra.sweep.")  # only moves a run's files
-# Time that the run itself lost, as its steps show: a cause, however uncertain the gain of a remedy.
-LOST = (
-    "straggler",
-    *("loader", *FETCHING, "workers_restart", "epoch_start"),
-    *("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "loop_code"),
-    *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
-    *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
-    *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
-    *("unused_gradients", *FOR_NOTHING),
-)
-AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
-    "validation": "validation",
-    "epoch_checkpoint": "checkpoints",
-    "between": "between",
-}
-UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # part of the other parts
-PER_STEP = ("optimizer", "stalled", "callback", "loop_code", "logging", "checkpoint")  # a larger batch pays less often
-TIE = 0.15  # of the largest share: smaller differences vary from run to run
 FEWEST_STEPS = 6  # measured: from here on the smallest and the largest enclose the median 95 times in 100
 EVIDENT = 0.25  # of training: with fewer steps, smaller parts are not reported
 ALIKE = 1.5  # times the mean: a callback that never takes longer, in each of these few steps, is evident too
@@ -147,6 +95,34 @@ def diagnose(record: Record) -> list[Finding]:
     """
     if (step := step_of(record)) is None:
         return []
+    shares = _shares(record, step)
+    candidates = [
+        _completed(finding, record, step, shares) for rule in all_rules() for finding in as_list(rule(record, step))
+    ]
+    sure = _are_ceilings_sure(record, step)
+    findings = in_order(strongest(candidates, shares, sure=sure))
+    findings = _beside_each_other(findings, record, step)
+    if few := _few(record):
+        findings = [replace(one, evidence=f"{one.evidence} {few}") for one in findings if _is_evident(one, record)][:1]
+    else:
+        findings = _paid_less_often(findings, candidates, sure=sure)
+    return findings or [with_uncertain(one, candidates) for one in candidates if one.cause == "nothing"][:1]
+
+
+@cache
+def all_rules() -> tuple[Rule, ...]:
+    """Every public function that is defined in a module of ``strobe.diagnose.rules``."""
+    modules = [importlib.import_module(one.name) for one in pkgutil.iter_modules(rules.__path__, f"{rules.__name__}.")]
+    return tuple(
+        function
+        for module in modules
+        for name, function in inspect.getmembers(module, inspect.isfunction)
+        if function.__module__ == module.__name__ and not name.startswith("_")
+    )
+
+
+def _shares(record: Record, step: Step) -> dict[tuple[str, str], float]:
+    """The shares of training that causes take, by cause and subject."""
     shares = defaultdict[tuple[str, str], float](float)
     own = max(1 - MOST_LOST, 1 - taken(record) - taken_by_workers(record, step))
     for part in attribution(record, step):
@@ -155,56 +131,52 @@ def diagnose(record: Record) -> list[Finding]:
         share = part.share if apart else min(MOST_LOST, part.share / own)
         shares[part.cause, part.subject] += share * (of_an_epoch(record, gap) if gap else 1.0)
     if record.text("accelerator") != "cpu":  # its host waits in any phase: they do not bound what computing saves
-        shares |= {
-            (cause, ""): saved_by(record, step, key) / (step.total * step.images) for cause, (key, _) in TRIED.items()
-        }
-    found = [finding for rule in all_rules() for finding in as_list(rule(record, step))]
+        for cause, (key, _) in TRIED.items():
+            shares[cause, ""] = saved_by(record, step, key) / (step.total * step.images)
+    return shares
+
+
+def _completed(finding: Finding, record: Record, step: Step, shares: Mapping[tuple[str, str], float]) -> Finding:
+    """The finding in words that fit the run, with the share that it costs, and the line where it does."""
     if is_foreign(record):
-        found = [spoken(one, record, step) for one in found]
-    found = [one if one.lost is not None else replace(one, lost=_lost(one, shares)) for one in found]
-    found = [with_line(one, record) for one in found]
-    batch = next((finding for finding in found if finding.cause == "small_batch"), None)
-    # A model that slows down has no ceiling: each is that of as many steps as it was measured for.
-    grows = (grown := growth(record, step)) is not None and grown[1] in COMPUTING
-    wrong = grows or too_low(record) is not None or taken(record, "ceilings") > 0
-    kept: list[Finding] = []
-    for finding in sorted(found, key=lambda one: (-(one.lost or 0.0), -one.predicted_speedup.median, one.cause)):
-        rests = wrong and finding.cause not in (*LOST, *ENDANGERS)
-        # A finding that is explained explains no other.
-        if _helps(finding, shares) and not rests and not any(_covers(stronger, finding) for stronger in kept):
-            kept.append(finding)
-    if any(one.cause == "straggler" for one in kept):  # which may be most of another cause
-        kept = [one for one in kept if (one.lost or 0.0) >= 1 - 1 / WORTH or one.cause == "straggler"]
-    kept = _in_order(kept)
-    if [one.cause for one in kept] == ["shared_machine"]:
-        kept = [with_line(kept[0], record, longest=True)]
-    limits = [_limit(record, step, one) for one in kept[1:]]  # the verdict tells that of the first
-    kept[1:] = [
-        replace(one, evidence=f"{one.evidence} Fixing it gains less than this share, because {why}.") if why else one
-        for one, why in zip(kept[1:], limits, strict=True)
+        finding = spoken(finding, record, step)
+    if finding.lost is None:
+        finding = replace(finding, lost=share_lost(finding, shares))
+    return with_line(finding, record)
+
+
+def _are_ceilings_sure(record: Record, step: Step) -> bool:
+    """Whether the ceilings hold for this training; a model that slows down has another one after each step."""
+    grown = growth(record, step)
+    grows = grown is not None and grown[1] in COMPUTING
+    return not grows and too_low(record) is None and taken(record, "ceilings") <= 0
+
+
+def _beside_each_other(findings: list[Finding], record: Record, step: Step) -> list[Finding]:
+    """The findings, with what their evidence says only because others are found, or none is."""
+    if [one.cause for one in findings] == ["shared_machine"]:
+        return [with_line(findings[0], record, longest=True)]
+    told = findings[:1]  # whose limit the verdict tells
+    for one in findings[1:]:
+        why = _limit(record, step, one)
+        limit = f" Fixing it gains less than this share, because {why}." if why else ""
+        told.append(replace(one, evidence=f"{one.evidence}{limit}"))
+    return told
+
+
+def _paid_less_often(findings: list[Finding], candidates: Sequence[Finding], *, sure: bool) -> list[Finding]:
+    """The findings, with a larger batch as a remedy for what each step pays more for than for its own fixed cost."""
+    batch = next((one for one in candidates if one.cause == "small_batch"), None)
+    payers = [one for one in findings if one.cause in PER_STEP]
+    if batch is None or not payers or (batch.lost or 0.0) > (payers[0].lost or 0.0):
+        return findings
+    helps = sure and batch.predicted_speedup.low > 1
+    remedies = (Remedy(batch.advice, batch.overrides, batch.predicted_speedup),) if helps else ()
+    return [
+        replace(one, remedies=remedies) if one.cause in PER_STEP else one
+        for one in findings
+        if one.cause != "small_batch"
     ]
-    if few := _few(record):
-        kept = [replace(one, evidence=f"{one.evidence} {few}") for one in kept if _is_evident(one, record)][:1]
-    if not kept:
-        return [with_uncertain(one, found) for one in found if one.cause == "nothing"][:1]
-    payers = [one for one in kept if one.cause in PER_STEP]
-    if few or batch is None or not payers or (batch.lost or 0.0) > (payers[0].lost or 0.0):
-        return kept
-    sure = batch.predicted_speedup.low > 1 and not wrong
-    remedies = (Remedy(batch.advice, batch.overrides, batch.predicted_speedup),) if sure else ()
-    return [replace(one, remedies=remedies) if one in payers else one for one in kept if one is not batch]
-
-
-@cache
-def all_rules() -> tuple[Rule, ...]:
-    """Every public function that is defined in a module of ``strobe.diagnose.rules``."""
-    names = [module.name for module in pkgutil.iter_modules(rules.__path__, f"{rules.__name__}.")]
-    functions = [(name, found) for name in names for _, found in inspect.getmembers(importlib.import_module(name))]
-    return tuple(
-        found
-        for name, found in functions
-        if inspect.isfunction(found) and found.__module__ == name and not found.__name__.startswith("_")
-    )
 
 
 def verdict(record: Record, findings: Sequence[Finding]) -> str:
@@ -271,30 +243,6 @@ def _is_evident(finding: Finding, record: Record) -> bool:
     return finding.cause in LOST and (same or (finding.lost or 0.0) >= EVIDENT)
 
 
-def _in_order(found: Sequence[Finding]) -> list[Finding]:
-    """The largest part first; among about equal parts, those that the steps themselves show, in the order of ``LOST``.
-
-    So a configuration gets the same verdict, though each run measures a little less or more. What the same code costs
-    within steps and between epochs counts together.
-    """
-    lost = defaultdict[tuple[str, str], float](float)
-    for one in found:
-        lost[_owner(one)] += one.lost or 0.0
-    ordered = sorted(found, key=lambda one: (-lost[_owner(one)], -(one.lost or 0.0), one.cause, one.subject))
-    equal = [one for one in ordered if lost[_owner(one)] >= (1 - TIE) * lost[_owner(ordered[0])]]
-    places = {cause: place for place, cause in enumerate(LOST)}
-    equal.sort(key=lambda one: (places.get(one.cause, len(LOST)), one.cause, one.subject))
-    return [*equal, *ordered[len(equal) :]]
-
-
-def _owner(finding: Finding) -> tuple[str, str]:
-    """Whose time it is: that of a class, of checkpoints, or else of the cause alone."""
-    if finding.cause in ("checkpoint", "epoch_checkpoint"):
-        return "checkpoint", ""
-    named = finding.cause in ("callback", "logging", "between") and finding.subject
-    return ("", finding.subject) if named else (finding.cause, finding.subject)
-
-
 def _limit(record: Record, step: Step | None, finding: Finding) -> str:
     """Why fixing it gains far less than its share of the step: a clause; empty where it does not, or why is unknown."""
     if step is None or finding.lost is None:
@@ -327,28 +275,6 @@ def _as_much(findings: Sequence[Finding]) -> str:
     if not others or min(losses) < (1 - TIE) * max(losses):
         return ""
     return f" About as costly: {inside(others[0].title, others[0].subject)}."
-
-
-def _helps(finding: Finding, shares: Mapping[tuple[str, str], float]) -> bool:
-    predicted = finding.predicted_speedup
-    observed = finding.cause in ("workers_hurt", "threads") and (finding.cause, finding.subject) in shares
-    sure = finding.cause in LOST or observed or predicted.low >= 1
-    if finding.cause == "small_batch" and not finding.lost:  # it is faster, but not for a fixed cost: a remedy
-        return False
-    return finding.cause in ENDANGERS or (finding.cause != "nothing" and predicted.median >= WORTH and sure)
-
-
-def _lost(finding: Finding, shares: Mapping[tuple[str, str], float]) -> float:
-    """The share of training that a cause takes: by attribution, or of what is no part of it, by what its rule saw."""
-    known = (finding.cause, finding.subject) in shares
-    if (finding.cause in (*LOST, "small_batch", *TRIED) or known) and finding.cause not in UNATTRIBUTED:
-        return shares.get((finding.cause, finding.subject), 0.0)
-    return max(0.0, 1 - 1 / finding.predicted_speedup.median)
-
-
-def _covers(stronger: Finding, finding: Finding) -> bool:
-    explained = any((finding.cause, stronger.cause) == (symptom, cause) for symptom, cause, _ in EXPLAINED)
-    return explained or not set(stronger.overrides).isdisjoint(finding.overrides)
 
 
 def as_list(found: Finding | list[Finding] | None) -> list[Finding]:

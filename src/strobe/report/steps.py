@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from strobe.callbacks.columns import PHASES
 from strobe.diagnose.candidates import estimate_of_loader, workers_of
+from strobe.diagnose.causes import EXPLAINED
 from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import WORTH, Step, step_of, with_model
 from strobe.diagnose.promise import gain
-from strobe.diagnose.rank import EXPLAINED
 from strobe.diagnose.symptoms import too_low
 from strobe.measure import WIDEST
 from strobe.overrides import key_of
