@@ -176,7 +176,8 @@ def around_update(record: Record, step: Step) -> float:
     apart = [aside(record), stalls(record, step), held(record, step), dict([uneven(record, step)])]
     spent = (record.number("step_seconds", "other") or 0.0) - sum(one.get("other", 0.0) for one in apart)
     spent -= sum(seconds for phase, seconds in in_libraries(record).values() if phase == "other")
-    spent -= sum(for_nothing(record, kind, "other") for kind in ("unused_backward", *dict(FOR_NOTHING.values())))
+    wasted = ("unused_backward", *(waste.kind for waste in FOR_NOTHING.values()))
+    spent -= sum(for_nothing(record, kind, "other") for kind in wasted)
     return spent if spent >= OPTIMIZER_SHARE * step.seconds else 0.0
 
 
@@ -352,8 +353,8 @@ def _of_computing(
 def _wasted(record: Record, most: float, *phases: str) -> list[Part]:
     """What of phases that take so many seconds is computed for nothing, by cause."""
     parts = []
-    for cause, (kind, name) in FOR_NOTHING.items():
-        parts.append(Part(cause, "", name, seconds := min(for_nothing(record, kind, *phases), most)))
+    for cause, waste in FOR_NOTHING.items():
+        parts.append(Part(cause, "", waste.name, seconds := min(for_nothing(record, waste.kind, *phases), most)))
         most -= seconds
     return parts
 

@@ -111,14 +111,15 @@ def diagnose(record: Record) -> list[Finding]:
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every public function that is defined in a module of ``strobe.diagnose.rules``."""
+    """Every public function that is defined in a module of ``strobe.diagnose.rules``, and each of its ``RULES``."""
     modules = [importlib.import_module(one.name) for one in pkgutil.iter_modules(rules.__path__, f"{rules.__name__}.")]
-    return tuple(
+    functions = [
         function
         for module in modules
         for name, function in inspect.getmembers(module, inspect.isfunction)
         if function.__module__ == module.__name__ and not name.startswith("_")
-    )
+    ]
+    return (*functions, *(rule for module in modules for rule in getattr(module, "RULES", ())))
 
 
 def _shares(record: Record, step: Step) -> dict[tuple[str, str], float]:

@@ -1,17 +1,91 @@
 """Computing that nothing uses: on padding, for gradients of nothing, and what a step has computed before."""
 
+from dataclasses import dataclass
+
 from strobe.diagnose.looks import looks
 from strobe.records.run import Record, as_number
 
-FOR_NOTHING = {  # causes: the kinds of ``callbacks/wasted.py`` that they are, and what they do
-    "repeated_forward": ("repeated", "computing the same again"),
-    "constant_results": ("constant", "computing what does not change"),
-    "unused_results": ("unused", "results that nothing uses"),
-    "zeros": ("sparse", "computing with zeros"),
-    "alike_rows": ("alike", "computing equal rows again"),
-    "large_temporary": ("broadcast", "tensors that are reduced at once"),
-    "unfused_attention": ("attention", "attention's scaling and softmax"),
-    "unbatched_loop": ("loop", "operations of a loop, one by one"),
+
+@dataclass(frozen=True)
+class Waste:
+    """A way to compute for nothing; the rule of its cause fills in what title and evidence have in braces."""
+
+    kind: str  # in ``callbacks/wasted.py``, and in the record
+    name: str  # in words, as a part of a step
+    title: str
+    evidence: str
+    advice: str
+
+
+FOR_NOTHING = {  # by cause
+    "repeated_forward": Waste(
+        "repeated",
+        "computing the same again",
+        "{repeats}",
+        "What repeats takes {share} of each {step} step, with its backward pass, where it has one.{place}",
+        "Compute it once, and use the result for each loss and metric: detach() it where that trains nothing.",
+    ),
+    "constant_results": Waste(
+        "constant",
+        "computing what does not change",
+        "{share} of each step computes the same as the step before",
+        "It takes {seconds} of each {step} step, from values that do not change.{place}",
+        "Compute it once, before training, and keep it: in __init__ of the module, with register_buffer(), or of the "
+        "data set.",
+    ),
+    "unused_results": Waste(
+        "unused",
+        "results that nothing uses",
+        "{share} of each step computes results that nothing uses",
+        "It takes {seconds} of each {step} step, the gradients of these results included.{place}",
+        "Select first, then compute: the last layer only at the positions that the loss looks at, a conversion only of "
+        "the part that is kept, torch.topk() in place of a sort. Leave out what no loss or metric reads.",
+    ),
+    "zeros": Waste(
+        "sparse",
+        "computing with zeros",
+        "{share} of each step computes with matrices that are almost all zeros",
+        "It takes {seconds} of each {step} step: {part:.1%} of the {shape} numbers of a matrix are zeros.{place}",
+        "A sparse matrix (torch.sparse), index_add(), an embedding in place of one-hot vectors, or the diagonal alone "
+        "(Normal in place of MultivariateNormal) leaves zeros out. If they are gradients, select what the loss needs "
+        "before the product.",
+    ),
+    "alike_rows": Waste(
+        "alike",
+        "computing equal rows again",
+        "{share} of each step computes equal rows again",
+        "It takes {seconds} of each {step} step: {alike} of the rows that a layer computes equal an earlier "
+        "one.{place}",
+        "Compute each different row once, then repeat the result: a layer before expand(), repeat() or x[index], not "
+        "after it. Where the same rows come in any order, use torch.unique(..., return_inverse=True).",
+    ),
+    "large_temporary": Waste(
+        "broadcast",
+        "tensors that are reduced at once",
+        "{share} of each step makes and reduces a tensor of {bytes}",
+        "It takes {seconds} of each {step} step: {shape} numbers, broadcast from far smaller tensors, and summed or "
+        "compared at once.{place}",
+        "Distances and sums of products need no such tensor: torch.cdist(), |x|² - 2xy + |y|² with a matrix product, "
+        "or torch.einsum(). Of what else is computed so, torch.compile makes one loop.",
+    ),
+    "unfused_attention": Waste(
+        "attention",
+        "attention's scaling and softmax",
+        "Attention runs as separate operations: {share} of each step goes to scaling, masking and softmax",
+        "For its {shape} weights that takes {seconds} of each {step} step, with their gradients.{place}",
+        "torch.nn.functional.scaled_dot_product_attention() computes the same in one, fast if q, k and v are "
+        "contiguous; nn.MultiheadAttention calls it with need_weights=False.",
+    ),
+    "unbatched_loop": Waste(
+        "loop",
+        "operations of a loop, one by one",
+        "{rounds:,} rounds of a loop could be computed at once",
+        "Their short operations, one after another, take {seconds} of each {step} step longer than they would "
+        "together. These operations need no result of another round.{place}",
+        "Replace the loop by operations on whole tensors: stack what it goes through, pad it where lengths differ, or "
+        "use torch.vmap(). For gradients of each sample or output there are vmap() of torch.func.grad(), and "
+        "torch.func.jacrev(); for many weights, torch._foreach_ operations.",
+    ),
 }
 UNUSED = 0.1  # of the backward pass: a smaller part for gradients that no update uses is not reported
 

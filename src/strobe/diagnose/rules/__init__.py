@@ -1,6 +1,7 @@
 """One function for each cause, and what it finds.
 
-Every public function of a module here is a rule. It takes the run's record and its mean step.
+Every public function of a module here is a rule, and so is each of its ``RULES``, which it makes from a table. A rule
+takes the run's record and its mean step.
 """
 
 from dataclasses import asdict, dataclass

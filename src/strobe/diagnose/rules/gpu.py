@@ -186,7 +186,7 @@ def transfer(record: Record, step: Step) -> Finding | None:
 
 def _preparing(record: Record, step: Step) -> Finding | None:
     """In an attached training on a CPU, the hooks around a batch's transfer take a notable share of the step."""
-    wasted = sum(for_nothing(record, kind, *PREPARING) for kind, _ in FOR_NOTHING.values())
+    wasted = sum(for_nothing(record, waste.kind, *PREPARING) for waste in FOR_NOTHING.values())
     seconds = preparing(record) - wasted
     if record.text("script") is None or seconds < NOTABLE * step.seconds:
         return None
