@@ -49,8 +49,12 @@ class Row:
     kind: str = ""  # by which a table that can be searched filters
 
 
+class Part:
+    """What stands in a section; ``parts.html`` has a macro for each class of them, of the class's name."""
+
+
 @dataclass(frozen=True)
-class Table:
+class Table(Part):
     """Rows below headings; one that starts with ``#`` stands over figures, which are set flush right."""
 
     heads: Sequence[Words | Cell]
@@ -85,7 +89,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Paragraph:
+class Paragraph(Part):
     """A paragraph; ``css`` may be note, empty, advice or fair."""
 
     text: Words
@@ -94,21 +98,21 @@ class Paragraph:
 
 
 @dataclass(frozen=True)
-class Heading:
+class Heading(Part):
     """A heading within a section."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Part):
     """Names with values."""
 
     pairs: Sequence[tuple[str, Words]]
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(Part):
     """A command to copy, with a button where there is a script to serve it."""
 
     text: str
@@ -116,7 +120,7 @@ class Command:
 
 
 @dataclass(frozen=True)
-class Chart:
+class Chart(Part):
     """A drawing, with a heading above it and the keys of its colours below it."""
 
     drawing: Markup
@@ -135,17 +139,17 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Keys:
+class Keys(Part):
     """What colours and marks mean."""
 
     keys: Sequence[Key]
 
 
 @dataclass(frozen=True)
-class Block:
+class Block(Part):
     """Parts that stand close together; side by side with ``css="panels"``; with a title they show when asked for."""
 
-    parts: "Sequence[Part]"
+    parts: Sequence[Part]
     css: str = ""
     title: str = ""
 
@@ -162,7 +166,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Rows:
+class Rows(Part):
     """Names, drawings and figures side by side, on one axis; on a phone the drawing moves below its name."""
 
     lines: Sequence[Line]
@@ -173,7 +177,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Files:
+class Files(Part):
     """Links to files near the page, each with what it is."""
 
     files: Sequence[Text]
@@ -181,21 +185,21 @@ class Files:
 
 
 @dataclass(frozen=True)
-class Pre:
+class Pre(Part):
     """Text in lines that stay as they are."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Errors:
+class Errors(Part):
     """Errors by number, each with what it ended."""
 
     errors: Sequence[tuple[str, str, str]]  # the number, what it ended, the message
 
 
 @dataclass(frozen=True)
-class Cards:
+class Cards(Part):
     """Findings: what is wrong, why, what to do, what that is predicted to bring, and the command for it.
 
     Each with ``rank``, ``title``, ``cause``, ``texts`` and ``command``; ``fine`` where there is nothing to do; ``gain``
@@ -206,7 +210,7 @@ class Cards:
 
 
 @dataclass(frozen=True)
-class Flame:
+class Flame(Part):
     """Flame graphs, of which one is shown; each with ``title``, ``total``, ``boxes``, ``lanes`` and ``names``."""
 
     flame: Sequence[Mapping[str, Any]]
@@ -223,29 +227,10 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Tiles:
+class Tiles(Part):
     """The main figures, side by side."""
 
     tiles: Sequence[Tile]
-
-
-Part = (
-    Table
-    | Paragraph
-    | Heading
-    | Facts
-    | Command
-    | Chart
-    | Keys
-    | Block
-    | Rows
-    | Files
-    | Pre
-    | Errors
-    | Cards
-    | Flame
-    | Tiles
-)
 
 
 @dataclass(frozen=True)
