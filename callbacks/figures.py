@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
-# Paul Tol's "bright" scheme with a lighter grey, and his orange, which colour-blind readers can tell apart:
-# https://sronpersonalpages.nl/~pault/
-_BRIGHT = ("#EE6677", "#CCBB44", "#EE8866", "#4477AA", "#66CCEE", "#228833", "#AA3377", "#D4D4D4")
-PHASE_COLOURS = dict(zip(PHASES, _BRIGHT, strict=True))
+# Each stands out on white, and words in black or white on it; pages have them, too.
+_COLOURS = ("#C4123F", "#C98409", "#8F5A2B", "#174F94", "#4A9AD0", "#0C7F5F", "#A3458C", "#868D96")
+PHASE_COLOURS = dict(zip(PHASES, _COLOURS, strict=True))
 INK, FAINT, RULE, EMPTY, PAPER = "#222222", "#6B6B6B", "#E2E2E2", "#F4F4F4", "#FFFFFF"
 _MARGIN, _WIDTH = 24, 1150
 

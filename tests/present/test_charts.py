@@ -12,7 +12,7 @@ from strobe.present.charts.lines import SERIES, Point, Series, apart, lines
 from strobe.present.charts.rows import Segment, Stack, stacked, stacks
 from strobe.present.charts.scale import Scale, along, around_one, axis, ticks
 from strobe.present.charts.svg import Picture
-from strobe.present.page import asset
+from strobe.present.page import asset, colours
 from strobe.present.raster import contrast
 from support.pages import numbers, of_class
 
@@ -165,7 +165,7 @@ def schemes() -> dict[str, dict[str, str]]:
     """The colours by name, in light and in dark."""
     light: dict[str, str] = {}
     dark: dict[str, str] = {}
-    for before, block in re.findall(r"([^{}]*)\{?\s*:root \{(.*?)\}", asset("colours.css"), re.DOTALL):
+    for before, block in re.findall(r"([^{}]*)\{?\s*:root \{(.*?)\}", colours(), re.DOTALL):
         found = dict(re.findall(r"--([\w-]+): (?:var\(--)?(#?[\w-]+)", block))
         (dark if "dark" in before else light).update(found)
     return {"light": light, "dark": light | dark}

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from strobe.callbacks.figures import PHASE_COLOURS
 from strobe.present.format import cut
 from strobe.present.parts import Page
 from strobe.records.files import whole
@@ -50,6 +51,13 @@ def _shown(text: str, longest: int) -> Markup:
 def asset(name: str) -> Markup:
     """A style sheet or a script of the pages."""
     return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
+
+
+@cache
+def colours() -> Markup:
+    """The style sheet of colours; phases have those of TensorBoard's pictures."""
+    phases = " ".join(f"--{name}: {colour};" for name, colour in PHASE_COLOURS.items())
+    return Markup(f":root {{ {phases} }}\n") + asset("colours.css")
 
 
 def render(page: Page) -> str:
@@ -96,7 +104,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {"upto": shown, "exact": exact, "kind": lambda part: type(part).__name__.lower()}
-    environment.globals["asset"] = asset
+    environment.globals |= {"asset": asset, "colours": colours}
     return environment
 
 

@@ -59,12 +59,6 @@ _CEILING_COLOURS = {
     "model": PHASE_COLOURS["forward"],
     "joint": "#B8B8B8",
 }
-_CEILING_NAMES = {
-    "storage": "storage alone",
-    "loader": "loader alone",
-    "model": "model alone",
-    "joint": "both, at most",
-}
 
 
 def show_verdict(
@@ -275,7 +269,8 @@ def _draw_rates(
 
     ``shares``: whether to print each share of a ceiling; False where a ceiling is wrong or too uncertain.
     """
-    bars = [(_CEILING_NAMES[name], value, _CEILING_COLOURS[name], intervals.get(name)) for name, value in rates.items()]
+    names = {name: "both, at most" if name == "joint" else f"{name} alone" for name in rates}
+    bars = [(names[name], value, _CEILING_COLOURS[name], intervals.get(name)) for name, value in rates.items()]
     if measured:
         bars.append(("this run", measured, INK, None))
     scale, used = axis_of_rates([value for _, value, *_ in bars]), measured or 0.0

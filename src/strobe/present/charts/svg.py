@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from strobe.present.page import asset, shown
+from strobe.present.page import asset, colours, shown
 
 _LETTER = 6.6  # pixels, on average
 WIDTH, MARGIN = 800, 20  # pixels, of a file
@@ -132,7 +132,7 @@ class Picture:
             for x, wide, part in places
             if part
         ]
-        style = asset("colours.css") + asset("charts.css")
+        style = colours() + asset("charts.css")
         whole = [
             Markup(f"\n<style>\n{style}</style>\n"),
             tag("rect", class_="paper", width=width, height=f"{height:g}"),
