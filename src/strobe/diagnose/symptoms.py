@@ -13,7 +13,7 @@ from strobe.records.run import Record, as_number
 INTERVAL = "trainer.val_check_interval"
 EPOCHS = "trainer.check_val_every_n_epoch"
 BATCH_SIZE, ACCUMULATE = "data.batch_size", "trainer.accumulate_grad_batches"
-PREPARING = ("transfer", "prepare")  # on a CPU, where nothing is copied, both: earlier records had no `prepare`
+PREPARING = ("transfer", "prepare")  # of batches: on a CPU both, as nothing is copied there
 TENSOR_CORES, BFLOAT16 = 7, 8  # major compute capabilities: Volta's, Ampere's
 ABOVE = 1.05  # times a ceiling: tolerance for measurement error
 FAR_ABOVE = 1.2  # times a ceiling, however uncertain that is

@@ -109,9 +109,8 @@ def for_gradients(record: Record) -> float:
 
 def after_used(record: Record) -> float:
     """The share of the backward pass for gradients that no update uses; 0 where it is little, or on a GPU."""
-    earlier = record.number("unused_backward") or 0.0  # as records had it that followed no operations
-    share = max(earlier, _share(record, "unused_backward", "backward"))
-    return share if share >= UNUSED and record.text("accelerator") == "cpu" else 0.0
+    share = _share(record, "unused_backward", "backward")
+    return share if share >= UNUSED else 0.0
 
 
 def for_nothing(record: Record, kind: str, *phases: str) -> float:

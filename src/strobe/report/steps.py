@@ -61,7 +61,7 @@ def step(record: Record) -> Section:
 
 
 def attribution(record: Record) -> Section:
-    """The parts of training, from what a perfect run would not spend to what it would; nothing in older records."""
+    """The parts of training, from what a perfect run would not spend to what it would; empty where unknown."""
     parts = [(one, share) for one in entries(record, "attribution") if (share := one.number("share") or 0.0) >= _SHOWN]
     pairs = []
     for one, share in parts:

@@ -144,7 +144,7 @@ def estimate_of(record: Record, key: str) -> tuple[float | None, float | None, f
 
 def rate_counts(record: Record) -> str:
     """What the headline rate includes, and beside it the rate of the median step, which leaves that out."""
-    if not record.number("overall_images_per_second"):  # an older record, which knows the other one only
+    if not record.number("overall_images_per_second"):  # only the other one is known
         return "of the median step alone"
     included = "waiting, validation and saving included"
     known = {end: record.number("images_per_second", end) for end in ("median", "low", "high")}
