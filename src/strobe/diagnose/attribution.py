@@ -98,7 +98,7 @@ def seconds_of(cause: str, record: Record, step: Step) -> float:
 
 def hooks(record: Record) -> list[Hook]:
     """What runs in each step beside training, the costliest class first."""
-    added, found = added_callbacks(record), defaultdict[tuple[str, str], list[tuple[str, str, list[float]]]](list)
+    added, by_class = added_callbacks(record), defaultdict[tuple[str, str], list[tuple[str, str, list[float]]]](list)
     for entry in record.items("callbacks"):
         if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
             continue
@@ -107,9 +107,9 @@ def hooks(record: Record) -> list[Hook]:
         # Earlier records do not tell; there, not a user's own callback with such a name.
         saves = kind == "checkpoint" or (title in ("Checkpoints", "ModelCheckpoint") and name not in added)
         cause = "logging" if kind == "logger" else "checkpoint" if saves else "callback"
-        found[cause, title].append((name, kind, [mean, longest or mean, calls]))
+        by_class[cause, title].append((name, kind, [mean, longest or mean, calls]))
     merged = []
-    for (cause, title), entries in found.items():
+    for (cause, title), entries in by_class.items():
         names, kinds, figures = zip(*entries, strict=True)
         means, longest_ones, counts = zip(*figures, strict=True)
         calls = counts[means.index(max(means))]  # others may be called far more often, and do nothing
@@ -149,7 +149,7 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
     kept_away, on_cpu = (delayed or 0.0) + stolen, record.text("accelerator") == "cpu"
     # The torch threads that compute with the main one. If no core is idle, it may sleep until another gets one.
     together = record.count("threads") or 1 if on_cpu and idle > IDLE and not taken(record) else 1
-    found, beside, waiting = {}, sum(cores for _, cores in threads_beside(record)), held(record, step)
+    idle_seconds, beside, waiting = {}, sum(cores for _, cores in threads_beside(record)), held(record, step)
     elsewhere = aside(record)
     for phase in COMPUTING:
         used, seconds = record.number("cores_used", phase), record.number("step_seconds", phase) or 0.0
@@ -159,11 +159,11 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
         awake = main + max(0.0, used - beside - together * main)  # others may compute while the main thread waits
         if awake + kept_away * min(2, together) < AWAKE:
             idle_there = seconds * (1 - awake - kept_away)
-            found[phase] = max(0.0, idle_there - waiting.get(phase, 0.0) - elsewhere[phase])
+            idle_seconds[phase] = max(0.0, idle_there - waiting.get(phase, 0.0) - elsewhere[phase])
     if not on_cpu:
-        unused, total = (step.length - step.busy) * step.images, sum(found.values())
-        found = {phase: seconds * min(1.0, unused / total) for phase, seconds in found.items() if total}
-    return found
+        unused, total = (step.length - step.busy) * step.images, sum(idle_seconds.values())
+        idle_seconds = {phase: seconds * min(1.0, unused / total) for phase, seconds in idle_seconds.items() if total}
+    return idle_seconds
 
 
 def around_update(record: Record, step: Step) -> float:
@@ -184,8 +184,8 @@ def around_update(record: Record, step: Step) -> float:
 def threads_beside(record: Record) -> list[tuple[str, float]]:
     """Names and cores of this process's other threads that computed, except loading threads, which delay nothing."""
     entries = [entry for entry in record.items("machine", "threads") if isinstance(entry, dict)]
-    found = [(str(entry.get("name")), as_number(entry.get("cores")) or 0.0) for entry in entries]
-    return [(name, cores) for name, cores in found if cores > 0 and not re.match(r"loader|.*pin_memory", name)]
+    threads = [(str(entry.get("name")), as_number(entry.get("cores")) or 0.0) for entry in entries]
+    return [(name, cores) for name, cores in threads if cores > 0 and not re.match(r"loader|.*pin_memory", name)]
 
 
 def held(record: Record, step: Step) -> dict[str, float]:
@@ -209,13 +209,13 @@ def held(record: Record, step: Step) -> dict[str, float]:
     slept = {phase: max(0.0, shares[phase] * seconds - ranks[phase]) for phase, seconds in spent.items()}
     spent = {phase: max(0.0, seconds - ranks[phase]) for phase, seconds in spent.items()}
     shares = {phase: slept[phase] / seconds if seconds else 0.0 for phase, seconds in spent.items()}
-    found = {}
+    waits = {}
     for phase, seconds in spent.items():
         elsewhere = sum(spent.values()) - seconds
         level = sum(shares[one] * spent[one] for one in spent if one != phase) / elsewhere if elsewhere > 0 else 1.0
-        found[phase] = seconds * min(shares[phase], ALIKE * level)
-    most = beside * step.seconds / max(sum(found.values()), 1e-9)
-    return {phase: seconds * min(1.0, most) for phase, seconds in found.items() if seconds > 0}
+        waits[phase] = seconds * min(shares[phase], ALIKE * level)
+    most = beside * step.seconds / max(sum(waits.values()), 1e-9)
+    return {phase: seconds * min(1.0, most) for phase, seconds in waits.items() if seconds > 0}
 
 
 def lonely(record: Record) -> dict[str, float]:
@@ -225,7 +225,7 @@ def lonely(record: Record) -> dict[str, float]:
     """
     if record.text("accelerator") != "cpu" or (threads := cores_to_compute(record)) < 2:
         return {}
-    beside, found = sum(cores for _, cores in threads_beside(record)), {}
+    beside, alone_seconds = sum(cores for _, cores in threads_beside(record)), {}
     quarters, growing = record.items("quarters", "seconds"), record.text("quarters", "phase")
     at_first, elsewhere = as_number(quarters[0]) if quarters else None, aside(record)
     shares, seconds = dict[str, float](), {name: record.number("step_seconds", name) or 0.0 for name in PLACES}
@@ -238,11 +238,11 @@ def lonely(record: Record) -> dict[str, float]:
         alone = sum(shares[name] * seconds[name] for name in others)
         far_more = CONTRAST * alone <= serial * sum(seconds[name] for name in others) > 0
         if serial >= SERIAL or (serial >= MORE_SERIAL and far_more):
-            found[phase] = serial * max(0.0, seconds[phase] - elsewhere[phase])
+            alone_seconds[phase] = serial * max(0.0, seconds[phase] - elsewhere[phase])
             if phase == growing and at_first is not None:  # its growth belongs to ``slowing_down``
                 grown = max(0.0, (record.number("step_seconds", "total") or 0.0) - at_first)
-                found[phase] = max(0.0, found[phase] - grown)
-    return found
+                alone_seconds[phase] = max(0.0, alone_seconds[phase] - grown)
+    return alone_seconds
 
 
 def cores_to_compute(record: Record) -> float:
@@ -369,13 +369,13 @@ def garbage_seconds(record: Record) -> float:
 def after_steps(record: Record) -> dict[str, float]:
     """Seconds per step between steps, without validation and checkpoints, by callback; the rest under ''."""
     whole = max(0.0, record.number("between_seconds", "between") or 0.0)
-    found: dict[str, float] = {}
+    by_owner: dict[str, float] = {}
     for entry in record.items("after"):
         if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
-            seconds = min(max(0.0, as_number(entry.get("mean")) or 0.0), whole - sum(found.values()))
+            seconds = min(max(0.0, as_number(entry.get("mean")) or 0.0), whole - sum(by_owner.values()))
             title = re.sub(r" \d+$", "", name)
-            found[title] = found.get(title, 0.0) + seconds
-    return found | {"": max(0.0, whole - sum(found.values()))}
+            by_owner[title] = by_owner.get(title, 0.0) + seconds
+    return by_owner | {"": max(0.0, whole - sum(by_owner.values()))}
 
 
 def class_of(target: object) -> str:

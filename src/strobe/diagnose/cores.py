@@ -82,11 +82,11 @@ def lost_cores(record: Record, step: Step) -> str:
     idle, slower = left_idle(record), step.compute - step.undisturbed
     if step.cores is None or not crowded(record, step) or taken(record):
         return ""
-    told = sharing(record, step) + ("" if idle is None else f" (training leaves {percent(idle)} idle)")
+    sentence = sharing(record, step) + ("" if idle is None else f" (training leaves {percent(idle)} idle)")
     if slower >= SLOWED * max(step.undisturbed, step.length):
         alone, beside = (duration(seconds * step.images) for seconds in (step.undisturbed, step.compute))
-        return f"{told}: computing takes {beside} a step, alone {alone}."
-    return f"{told}." if idle is not None and idle <= IDLE else ""
+        return f"{sentence}: computing takes {beside} a step, alone {alone}."
+    return f"{sentence}." if idle is not None and idle <= IDLE else ""
 
 
 def fewer_workers(step: Step) -> str:
@@ -111,5 +111,5 @@ def untried_workers(record: Record, count: int) -> str:
     if idle <= IDLE:
         helps = "helps" if count == 1 else "help"
         return f"No core is free for workers (training leaves {percent(idle)} idle): measure whether {workers} {helps}."
-    told = f"the {percent(idle)} of the cores that training leaves idle allow {1 / (1 - idle):.1f}x at most"
-    return f"Load with {workers} (not measured: {told})."
+    bound = f"the {percent(idle)} of the cores that training leaves idle allow {1 / (1 - idle):.1f}x at most"
+    return f"Load with {workers} (not measured: {bound})."

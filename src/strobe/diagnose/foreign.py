@@ -109,12 +109,12 @@ def in_words(text: str, record: Record) -> str:
 
 def calls(overrides: Sequence[str]) -> list[str]:
     """Overrides as Python, those of one call together: ``engine.num_workers=4``: ``DataLoader(..., num_workers=4)``."""
-    found: dict[str, list[str]] = {}
+    arguments_of: dict[str, list[str]] = {}
     for override in overrides:
         key, _ = split(override)
         call = next((_CALLS[name] for name in (override, key, key.partition(".")[0]) if name in _CALLS), "{}")
-        found.setdefault(call, []).append("=".join(argument(override)) if "." in key else argument(override)[1])
-    return [call.format(", ".join(arguments)) for call, arguments in found.items()]
+        arguments_of.setdefault(call, []).append("=".join(argument(override)) if "." in key else argument(override)[1])
+    return [call.format(", ".join(arguments)) for call, arguments in arguments_of.items()]
 
 
 def argument(override: str) -> tuple[str, str]:

@@ -71,16 +71,16 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
         phases = tuple(one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= whole)
     if phases == ("data_wait",) and finding.cause != "epoch_start":
         phases = (LOADING, *phases)
-    told = next(filter(None, (_mostly(record, phase, finding) for phase in phases)), "")
-    if not told:
+    sentence = next(filter(None, (_mostly(record, phase, finding) for phase in phases)), "")
+    if not sentence:
         return finding
     advice = finding.advice.removesuffix(in_words(NAMES_LINES, record) if is_foreign(record) else NAMES_LINES)
     if finding.cause == "straggler":
         advice = f"See whether all ranks do the same there, and as much of it. {advice}"
     elif finding.cause == "loader" and is_foreign(record):
         advice += CHEAPER
-    told = in_words(told, record) if is_foreign(record) else told
-    return replace(finding, evidence=f"{finding.evidence} {told}", advice=advice)
+    sentence = in_words(sentence, record) if is_foreign(record) else sentence
+    return replace(finding, evidence=f"{finding.evidence} {sentence}", advice=advice)
 
 
 def _mostly(record: Record, phase: str, finding: Finding) -> str:
@@ -98,17 +98,17 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     slow = record.items("ranks", "slow")[:1] if finding.cause == "straggler" else []
     if any(slow):  # any other rank than 0
         sources = [seen_in(record, phase, "ranks", "lines")]
-    found = defaultdict[tuple[str, str], defaultdict[int, float]](lambda: defaultdict(float))
+    places = defaultdict[tuple[str, str], defaultdict[int, float]](lambda: defaultdict(float))
     codes = dict[tuple[Any, Any], Any]()
     for one in next(filter(None, sources), ()):
         if library not in (None, one.get("library")) or not one.get("file") or one.get("library") == CALLING_BACKWARD:
             continue
         place = str(one.get("file")), str(one.get("function"))
-        found[place][int(as_number(one.get("line")) or 0)] += as_number(one.get(share_of)) or 0.0
+        places[place][int(as_number(one.get("line")) or 0)] += as_number(one.get(share_of)) or 0.0
         codes[place[0], one.get("line")] = one.get("code")
-    if not found:
+    if not places:
         return ""
-    shares = {place: min(1.0, sum(lines.values())) for place, lines in found.items()}
+    shares = {place: min(1.0, sum(lines.values())) for place, lines in places.items()}
     place, *others = sorted(shares, key=lambda one: -shares[one])
     whole, function = shares[place], place[1]
     workers = phase == "data_wait" and record.count("num_workers")  # the rest of the wait is theirs
@@ -118,12 +118,13 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
         return ""
     rank = f" on rank {slow[0]}" if slow else ""
     inside = "" if (phase, function) == ("forward", "training_step") else f" in {function},"  # which it is
-    told = f"{percent(whole)} of {called}{rank} is spent{inside} {_at(place, found[place], codes)}"
+    sentence = f"{percent(whole)} of {called}{rank} is spent{inside} {_at(place, places[place], codes)}"
     named = [place, *(one for one in others[:1] if shares[one] >= SECOND)]
     for other in named[1:]:
-        told += f", and {percent(shares[other])} in {other[1]}, {_at(other, found[other], codes)}"
-    bounded = finding.cause in ("single_thread", "nothing")
-    return f"{told}.{_without({name: shares[file, name] for file, name in named}, phase, record) if bounded else ''}"
+        sentence += f", and {percent(shares[other])} in {other[1]}, {_at(other, places[other], codes)}"
+    if finding.cause not in ("single_thread", "nothing"):
+        return f"{sentence}."
+    return f"{sentence}.{_without({name: shares[file, name] for file, name in named}, phase, record)}"
 
 
 def _at(place: tuple[str, str], lines: Mapping[int, float], codes: Mapping[tuple[Any, Any], Any]) -> str:

@@ -46,10 +46,10 @@ def in_libraries(record: Record) -> dict[str, tuple[str, float]]:
     seconds = {
         key: cost * min(1.0, share) * (record.number("step_seconds", key[0]) or 0.0) for key, share in shares.items()
     }
-    found: dict[str, tuple[str, float]] = {}
+    longest: dict[str, tuple[str, float]] = {}
     for phase, name in sorted(seconds, key=lambda key: -seconds[key]):
-        found.setdefault(name, (phase, seconds[phase, name]))
-    return found
+        longest.setdefault(name, (phase, seconds[phase, name]))
+    return longest
 
 
 def at_line(file: str, line: int, code: object) -> str:

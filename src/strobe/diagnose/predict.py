@@ -197,7 +197,7 @@ def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float
     """
 
     def cases(share: float) -> Cases:
-        gone = {name: share * seconds / step.images for name, seconds in asked.items()}
+        gone = {name: share * seconds / step.images for name, seconds in removed.items()}
         rest = max(step.compute - gone["compute"] - gone["pause"], 1e-3 * step.compute)
         warm = 1 / step.model.median + max(0.0, step.per_step - gone["pause"]) if pause and step.model else rest
         warm = max(warm, rest - gone["pause"])
@@ -206,7 +206,7 @@ def without(step: Step, *, compute: float = 0.0, pause: float = 0.0, wait: float
         ends = [min(max(length, step.busy), step.length) - saved for length in lengths]
         return _spread(min(ends), ends[1])
 
-    asked = {"compute": compute, "pause": pause, "wait": wait, "between": between}
+    removed = {"compute": compute, "pause": pause, "wait": wait, "between": between}
     return _speedup(replace(step, drift=0.0), cases, Figure(1.0, max(0.0, 1 - step.noise), 1 + step.noise))
 
 
@@ -239,8 +239,8 @@ def saved_by(record: Record, step: Step, key: str) -> float:
     """Seconds of a step that the model alone takes less with the best other value of a key; 0 without one."""
     if step.model is None:
         return 0.0
-    own, found = step.model.median, faster(record, step, key)
-    ratios = [one.ratio.median if one.ratio else one.rate.median / own for one in found]
+    own, alternatives = step.model.median, faster(record, step, key)
+    ratios = [one.ratio.median if one.ratio else one.rate.median / own for one in alternatives]
     return step.images / own * (1 - 1 / max(ratios, default=1.0))
 
 

@@ -87,9 +87,9 @@ def uncertain(finding: Finding, steps: int) -> str:
     return f"{known}: {number} differ too much" if known == UNKNOWN else f"too uncertain, {known} from {number}"
 
 
-def with_uncertain(nothing: Finding, found: Sequence[Finding]) -> Finding:
+def with_uncertain(nothing: Finding, candidates: Sequence[Finding]) -> Finding:
     """The finding ``nothing``, with what may help: its gain is too uncertain to predict, or its cause is not known."""
-    doubtful = [one for one in found if one.overrides and one.predicted_speedup.median >= WORTH]
+    doubtful = [one for one in candidates if one.overrides and one.predicted_speedup.median >= WORTH]
     doubtful.sort(key=lambda one: -one.predicted_speedup.median)
     if not doubtful or nothing.title not in (FINE, NO_CAUSE):
         return nothing

@@ -157,12 +157,12 @@ def _beside_each_other(findings: list[Finding], record: Record, step: Step) -> l
     """The findings, with what their evidence says only because others are found, or none is."""
     if [one.cause for one in findings] == ["shared_machine"]:
         return [with_line(findings[0], record, longest=True)]
-    told = findings[:1]  # whose limit the verdict tells
+    complete = findings[:1]  # whose limit the verdict tells
     for one in findings[1:]:
         why = _limit(record, step, one)
         limit = f" Fixing it gains less than this share, because {why}." if why else ""
-        told.append(replace(one, evidence=f"{one.evidence}{limit}"))
-    return told
+        complete.append(replace(one, evidence=f"{one.evidence}{limit}"))
+    return complete
 
 
 def _paid_less_often(findings: list[Finding], candidates: Sequence[Finding], *, sure: bool) -> list[Finding]:
@@ -195,24 +195,24 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     title = inside(first.title, first.subject)
     end = f"{_as_much(findings)}{_alone(record)}{_first_step(record, findings)}"
     if few := _few(record):
-        told = first.evidence if first.cause == "nothing" else f"So far: {title}."
-        return f"{begin}{inside(few) if begin else few} {told}{end}"
+        rest = first.evidence if first.cause == "nothing" else f"So far: {title}."
+        return f"{begin}{inside(few) if begin else few} {rest}{end}"
     title = title if begin else first.title
     if first.cause == "nothing":
         return f"{begin}{title}: {inside(first.evidence)}{end}"
     gained = gain(first.as_dict())
     if gained and is_measured(first.as_dict()):
-        told = f": training would be {gained} as fast without"
-        return f"{begin}{title}{told}.{end}"
+        rest = f": training would be {gained} as fast without"
+        return f"{begin}{title}{rest}.{end}"
     if most := f"Predicted: {' '.join(first.overrides)} -> {gained}" if gained else bound(first.as_dict()):
         why = f"; no more, because {why}" if (why := _limit(record, step_of(record), first)) else ""
-        told = f" {most}{why}."
+        rest = f" {most}{why}."
     elif first.overrides:
         why = uncertain(first, record.count("steps", "measured") or 0)
-        told = f" Try {' '.join(first.overrides)}: its gain is {why}; a longer run or strobe tune tells."
+        rest = f" Try {' '.join(first.overrides)}: its gain is {why}; a longer run or strobe tune tells."
     else:
-        told = f" {first.advice}"
-    return f"{begin}{title}{_ceilings(record)}.{told}{end}"
+        rest = f" {first.advice}"
+    return f"{begin}{title}{_ceilings(record)}.{rest}{end}"
 
 
 def command(record: Record, overrides: Sequence[str]) -> str:
@@ -278,9 +278,9 @@ def _as_much(findings: Sequence[Finding]) -> str:
     return f" About as costly: {inside(others[0].title, others[0].subject)}."
 
 
-def as_list(found: Finding | list[Finding] | None) -> list[Finding]:
+def as_list(findings: Finding | list[Finding] | None) -> list[Finding]:
     """What a rule has found, as a list."""
-    return [found] if isinstance(found, Finding) else found or []
+    return [findings] if isinstance(findings, Finding) else findings or []
 
 
 def _alone(record: Record) -> str:
@@ -301,8 +301,8 @@ def _ceilings(record: Record) -> str:
     known = [f"{name} ceiling {figure(rate)}" for name, rate in rates.items()]
     if measured < joint < min(rates.values(), default=math.inf):  # else it is no limit, or was measured too low
         known.append(f"together at most {figure(joint)}")
-    given = [f"measured {figure(measured)}", *known] if measured else known
-    return f" ({', '.join(given)} {record.text('unit') or 'images'}/s)" if known else ""
+    shown = [f"measured {figure(measured)}", *known] if measured else known
+    return f" ({', '.join(shown)} {record.text('unit') or 'images'}/s)" if known else ""
 
 
 def _first_step(record: Record, findings: Sequence[Finding]) -> str:

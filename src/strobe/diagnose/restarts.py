@@ -40,12 +40,12 @@ class Restarts:
 
 def restarts(record: Record, step: Step) -> Restarts | None:
     """What restarting workers costs, those of validation included; None if they are not, or if it costs nothing."""
-    found, validating = _restarts_of_training(record, step), validation_restarts(record)
+    costs, validating = _restarts_of_training(record, step), validation_restarts(record)
     if not validating:
-        return found
-    found = found or Restarts(0.0, 0.0, {}, 0.0)
-    between = min(found.between + validating, record.number("between_seconds", "between") or 0.0)
-    return replace(found, between=between)
+        return costs
+    costs = costs or Restarts(0.0, 0.0, {}, 0.0)
+    between = min(costs.between + validating, record.number("between_seconds", "between") or 0.0)
+    return replace(costs, between=between)
 
 
 def validation_restarts(record: Record) -> float:
@@ -89,13 +89,13 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
     kept = share * min(MOST_BESIDE * wait, max(0.0, total - filling)) / total if total else 0.0
     between = (record.number("epoch_starts", "between") or 0.0) * share
     between *= 1.0 if reloaded else ending_workers(record)
-    found = Restarts(
+    costs = Restarts(
         wait * share,
         max(0.0, start - usual) * share,
         {phase: kept * seconds for phase, seconds in extra.items()},
         min(max(0.0, between), record.number("between_seconds", "between") or 0.0),
     )
-    return found if found.seconds else None
+    return costs if costs.seconds else None
 
 
 def starts_within(record: Record) -> float:

@@ -99,8 +99,8 @@ def workers_in_vain(record: Record, step: Step) -> tuple[str, str] | None:
     several load no faster than one process, they share what holds them.
     """
     if (drawn := in_waiting(record, SAMPLING)) >= BY_ITSELF:
-        told = f"In {percent(min(1.0, drawn))} of that wait the sampler draws the indices of batches; no worker does."
-        return told, f"More workers would not help: {CHEAPER}."
+        why = f"In {percent(min(1.0, drawn))} of that wait the sampler draws the indices of batches; no worker does."
+        return why, f"More workers would not help: {CHEAPER}."
     if not step.workers:
         return None
     used, one = record.number("main_used", "data_wait"), record.number("ceilings", "loading", "seconds")
@@ -109,21 +109,21 @@ def workers_in_vain(record: Record, step: Step) -> tuple[str, str] | None:
     ratio, most = (rate * (one or 0.0) / step.images for rate in rates)  # times as fast as one process
     if 0 < most < APART:
         they = "1 worker loads" if step.workers == 1 else f"{step.workers} workers load"
-        told = f"{they} {1 / ratio:.1f} times as slowly as the training process alone: sending batches takes so long."
-        return told, "Load without workers (num_workers=0), or send few large tensors: stack them in collate_fn."
+        why = f"{they} {1 / ratio:.1f} times as slowly as the training process alone: sending batches takes so long."
+        return why, "Load without workers (num_workers=0), or send few large tensors: stack them in collate_fn."
     if used is not None and used >= BY_ITSELF:
-        told = f"In {min(1.0, used):.0%} of that wait the training process computes, not its workers."
+        why = f"In {min(1.0, used):.0%} of that wait the training process computes, not its workers."
         cheaper = f"{CHEAPER}, and " if drawn or not record.items("lines") else ""  # looks saw the sampler, or nothing
-        return told, (
+        return why, (
             f"More workers would not help: {cheaper}let workers send few tensors, which need little "
             "unpacking, or load without workers (num_workers=0) where samples are quick to make."
         )
     if several and ratio and ratio < SHARED and most < SHARED**2:
-        told = f"{step.workers} workers load no faster than one process does."
+        why = f"{step.workers} workers load no faster than one process does."
         share = "what they share, such as a lock, a file or a server"
         if record.setting("engine.iterable") is True:
             share += ", or work that each of them does for all samples before it takes its own"
-        return told, f"More workers would not help: look for {share}."
+        return why, f"More workers would not help: look for {share}."
     return None
 
 
@@ -162,8 +162,8 @@ def many_operations(record: Record, step: Step) -> tuple[float, float]:
     spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward", "other")}
     # Some have no backward pass: their results are only logged.
     seconds = min(forward, spent["forward"] + spent["other"]) + min(backward, spent["backward"])
-    told = record.text("accelerator") == "cpu" and count >= MANY and seconds >= FIXED * step.seconds
-    return (count, seconds) if told else (0.0, 0.0)
+    notable = record.text("accelerator") == "cpu" and count >= MANY and seconds >= FIXED * step.seconds
+    return (count, seconds) if notable else (0.0, 0.0)
 
 
 def aside(record: Record) -> dict[str, float]:

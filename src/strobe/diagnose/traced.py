@@ -29,8 +29,8 @@ def traced_record(rank: RankTrace) -> Record:
         "step_seconds": {name: float(values.mean()) / 1e6 for name, values in rank.phases.items()} | {"total": seconds},
         "trace_evidence": trace_evidence(rank),
     }
-    found = diagnose(Record(summary, {})) if rank.marked and seconds else []
-    return Record(summary | {"findings": [one.as_dict() for one in found if one.cause != "nothing"]}, {})
+    findings = diagnose(Record(summary, {})) if rank.marked and seconds else []
+    return Record(summary | {"findings": [one.as_dict() for one in findings if one.cause != "nothing"]}, {})
 
 
 def _capability(rank: RankTrace) -> list[Any] | None:
@@ -45,9 +45,9 @@ def _capability(rank: RankTrace) -> list[Any] | None:
 def places(rank: RankTrace) -> dict[str, tuple[float, float]]:
     """By cause the longest piece of its evidence: when it begins and ends, in microseconds from the first event."""
     at = rank.columns
-    found = {
+    covers = {
         "synchronisation": Cover(np.column_stack([at.start[rank.waits], at.end[rank.waits]]).ravel()),
         "launch_bound": rank.idle.get("launch", NOTHING),
         "loader": rank.data,
     }
-    return {cause: span for cause, cover in found.items() if (span := cover.longest) is not None}
+    return {cause: span for cause, cover in covers.items() if (span := cover.longest) is not None}

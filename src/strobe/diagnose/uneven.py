@@ -53,6 +53,6 @@ def growth(record: Record, step: Step) -> tuple[list[float], str] | None:
 
 def _quarters(record: Record, name: str) -> list[float]:
     """Four values that rise; [] if they do not, or are not known."""
-    found = [as_number(value) or 0.0 for value in record.items("quarters", name)]
-    rising = len(found) == 4 and min(found) > 0 and all(after >= before for before, after in pairwise(found))
-    return found if rising else []
+    values = [as_number(value) or 0.0 for value in record.items("quarters", name)]
+    rising = len(values) == 4 and min(values) > 0 and all(after >= before for before, after in pairwise(values))
+    return values if rising else []

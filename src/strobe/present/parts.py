@@ -80,12 +80,12 @@ class Table(Part):
     @property
     def _heads(self) -> list[str]:
         """The headings as plain text."""
-        found = []
+        names = []
         for head in self.heads:
             words = head.text if isinstance(head, Cell) else head
             text = words.text if isinstance(words, Text) else words
-            found.append(text.striptags() if isinstance(text, Markup) else text if isinstance(text, str) else "")
-        return found
+            names.append(text.striptags() if isinstance(text, Markup) else text if isinstance(text, str) else "")
+        return names
 
 
 @dataclass(frozen=True)
@@ -281,9 +281,9 @@ def notice(css: str, *parts: Part) -> list[Part]:
     return [Block(parts, f"error {css}")] if parts else []
 
 
-def tiles(found: Sequence[Tile]) -> list[Part]:
+def tiles(figures: Sequence[Tile]) -> list[Part]:
     """The main figures; nothing without any."""
-    return [Tiles(found)] if found else []
+    return [Tiles(figures)] if figures else []
 
 
 def errors(ended: Iterable[tuple[str, str]], mark: str = "[{}]") -> list[Errors]:
@@ -300,8 +300,8 @@ def errors(ended: Iterable[tuple[str, str]], mark: str = "[{}]") -> list[Errors]
 
 def note(*sentences: str | Text) -> list[Part]:
     """Sentences in small print; nothing without any."""
-    found = [sentence for sentence in sentences if sentence]
-    return [Paragraph(found, "note")] if found else []
+    known = [sentence for sentence in sentences if sentence]
+    return [Paragraph(known, "note")] if known else []
 
 
 def more(left: int, noun: str, tail: str = "") -> list[Part]:
@@ -311,5 +311,5 @@ def more(left: int, noun: str, tail: str = "") -> list[Part]:
 
 def facts(pairs: Iterable[tuple[str, Words]]) -> list[Part]:
     """Names with values; nothing without any."""
-    found = list(pairs)
-    return [Facts(found)] if found else []
+    known = list(pairs)
+    return [Facts(known)] if known else []

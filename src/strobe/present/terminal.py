@@ -23,8 +23,8 @@ FILE_WIDTH = 180  # columns of a table that is printed into a file or a pipe
 
 def console() -> Console:
     """Standard output, as wide as the terminal."""
-    found = Console()
-    return found if found.is_terminal else Console(width=max(found.width, FILE_WIDTH))
+    terminal = Console()
+    return terminal if terminal.is_terminal else Console(width=max(terminal.width, FILE_WIDTH))
 
 
 def say(where: Console, *lines: str, style: str | None = None) -> None:

@@ -102,12 +102,12 @@ def markdown(record: Record) -> str:
     if overall := rate_of(record):
         paragraphs.append(f"Images/s: {rate(overall)}.")
     paragraphs += [f"Ceilings: {_plain(ceilings)}."] if ceilings else []
-    for found in wording.advice(record):
-        if found["title"]:
-            predicted = found["predicted"] and f". Predicted: {_plain(found['predicted'])}"
-            paragraphs.append(f"#### {_plain(found['title'])}{predicted}")
-        paragraphs += [_plain(found["evidence"]), _block(found["command"]) or _plain(found["advice"])]
-        paragraphs += [_plain(remedy) for remedy in found["remedies"]]
+    for finding in wording.advice(record):
+        if finding["title"]:
+            predicted = finding["predicted"] and f". Predicted: {_plain(finding['predicted'])}"
+            paragraphs.append(f"#### {_plain(finding['title'])}{predicted}")
+        paragraphs += [_plain(finding["evidence"]), _block(finding["command"]) or _plain(finding["advice"])]
+        paragraphs += [_plain(remedy) for remedy in finding["remedies"]]
     return "\n\n".join(filter(None, paragraphs))
 
 
@@ -172,15 +172,15 @@ def hyperparameters(record: Record, learning_rate: float | None = None) -> dict[
 
     ``learning_rate``: the optimizer's, which ``model.lr_scaling`` may have changed; None: ``model.lr``.
     """
-    found = {}
+    values = {}
     for name, (kind, place, keys) in COLUMNS.items():
         known = {"summary": record.summary, "choices": record.mapping("choices"), "results": results(record)}
         value = record.setting(keys[0]) if place == "config" else known[place].get(name)
         if name == "learning_rate" and learning_rate is not None:
             value = learning_rate
         if isinstance(value, _TYPES[kind]) and isinstance(value, bool) == (kind == "bool"):
-            found[name] = value
-    return found
+            values[name] = value
+    return values
 
 
 def hparams(record: Record, learning_rate: float | None = None) -> Iterator[Any]:

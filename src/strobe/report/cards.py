@@ -18,13 +18,13 @@ _EDGE = 0.02  # share of the drawing left free at either end
 
 def findings(record: Record) -> Section:
     """The section; empty where the record holds none."""
-    found = entries(record, "findings")
-    ends = [value for entry in found for value in estimate_of(entry, "predicted_speedup") if value is not None]
+    known = entries(record, "findings")
+    ends = [value for entry in known for value in estimate_of(entry, "predicted_speedup") if value is not None]
     scale = Scale(min([1.0, *ends]), max([1.0, *ends]))
-    cards = [_card(record, entry, number, scale) for number, entry in enumerate(found[:MOST], 1)]
+    cards = [_card(record, entry, number, scale) for number, entry in enumerate(known[:MOST], 1)]
     about = "The largest part of training that can be avoided first." if len(cards) > 1 else ""
     if any(card.get("drawing") for card in cards):
-        level = next((level for entry in found if (level := entry.number("predicted_speedup", "level"))), None)
+        level = next((level for entry in known if (level := entry.number("predicted_speedup", "level"))), None)
         about += " A bar is the predicted speed-up of the whole run with "
         about += f"its {percent(level)} interval." if level else "an interval that is not calibrated."
     return Section("findings", "What to change", about, [Cards(cards)] if cards else [])
@@ -36,14 +36,14 @@ def _card(record: Record, entry: Record, number: int, scale: Scale) -> Mapping[s
     good = nothing and fine(record)
     median, low, high = estimate_of(entry, "predicted_speedup")
     most = bound(entry.summary)
-    told = [(entry.text("evidence"), "evidence"), (most and f"{most}.", "evidence"), (entry.text("advice"), "advice")]
-    told += [(text, "advice") for text in remedies(entry.summary)]
+    texts = [(entry.text("evidence"), "evidence"), (most and f"{most}.", "evidence"), (entry.text("advice"), "advice")]
+    texts += [(text, "advice") for text in remedies(entry.summary)]
     card = {
         "rank": "✓" if good else "-" if nothing else f"{number}",
         "title": entry.text("title") or named or "A finding without a name",
         "cause": "" if nothing else named,
         # Of nothing to fix the headline tells the evidence.
-        "texts": [Paragraph(text, css) for text, css in told[nothing:] if text],
+        "texts": [Paragraph(text, css) for text, css in texts[nothing:] if text],
         "fine": "fine" * good,
         "command": command_of(record, entry.summary),
         "gain": "",

@@ -66,8 +66,8 @@ def trace(record: Record) -> Section:
     ):
         for entry in entries(record, "trace_evidence", key):
             known = ((duration, entry.number("seconds")), (show, entry.number(amount)))
-            said = ", ".join(told(value) for told, value in known if value is not None)
-            pairs.append((entry.text(name) or "unnamed", f"{said or 'unknown'} a step"))
+            amounts = ", ".join(told(value) for told, value in known if value is not None)
+            pairs.append((entry.text(name) or "unnamed", f"{amounts or 'unknown'} a step"))
     shares = {str(name): as_number(share) for name, share in record.mapping("trace_evidence", "loader_workers").items()}
     busy = [(name, share) for name, share in shares.items() if share is not None]
     workers = facts((name, _bar(share, " of the time")) for name, share in busy[:MOST_WORKERS])
@@ -97,8 +97,8 @@ def metrics(record: Record) -> Section:
     values = {str(name): record.number("metrics", name) for name in record.mapping("metrics")}
     plain = [name.split("/") for name in values if name.count("/") == 1]
     kinds = list(dict.fromkeys(kind for _, kind in plain))
-    found = {stage for stage, _ in plain}
-    stages = [*(stage for stage in _STAGES if stage in found), *sorted(found - {*_STAGES})]
+    known = {stage for stage, _ in plain}
+    stages = [*(stage for stage in _STAGES if stage in known), *sorted(known - {*_STAGES})]
     rows = [(stage, *(figure_of(values, f"{stage}/{kind}") for kind in kinds)) for stage in stages]
     heads = ("Stage", *(f"#{kind.replace('_', ' ')}" for kind in kinds))
     parts: list[Part] = [Table(heads, rows)] if rows else []

@@ -48,12 +48,12 @@ def _heat(record: Record, shown: list[str], own: dict[str, float]) -> list[Part]
     steps = [int(step) for value in record.items("ranks", "heat", "steps") if (step := as_number(value)) is not None]
     named = zip(map(str, record.items("ranks", "ranks")), record.items("ranks", "heat", "ranks"), strict=False)
     known = [(rank, values) for rank, values in named if isinstance(values, list) and len(values) == len(steps)]
-    told = [
+    rows = [
         (rank, [as_number(value) for value in values], Text(duration(own[rank]), "b", small=["own work"]))
         for rank, values in known
         if rank in shown
     ]
-    return heat_map(told, steps)
+    return heat_map(rows, steps)
 
 
 def heat_map(ranks: Iterable[tuple[str, Sequence[float | None], Text]], steps: Sequence[int]) -> list[Part]:

@@ -95,9 +95,9 @@ def segments(seconds: Mapping[str, float], record: Record | None = None) -> list
 
 def _seconds(record: Record, key: str, phases: tuple[str, ...]) -> dict[str, float]:
     """The known phases in their order, then others by name; negative and missing ones are left out."""
-    found = record.mapping(key)
-    names = [*phases, *(name for name in found if name not in phases and name != "total")]
-    values = {name: as_number(found.get(name)) for name in names}
+    seconds = record.mapping(key)
+    names = [*phases, *(name for name in seconds if name not in phases and name != "total")]
+    values = {name: as_number(seconds.get(name)) for name in names}
     return {name: value for name, value in values.items() if value is not None and value >= 0}
 
 
@@ -144,17 +144,17 @@ def _between(record: Record, total: float) -> list[str]:
 def ceilings(record: Record) -> Section:
     """The section: a bar for each rate on one scale; why there are none, where that is known."""
     intervals, why = record.mapping("ceilings", "intervals"), record.text("ceilings", "reason")
-    found = {key: (value, *_pair(intervals.get(key))) for key, value in all_rates(record).items()}
-    if not found:
+    rates = {key: (value, *_pair(intervals.get(key))) for key, value in all_rates(record).items()}
+    if not rates:
         reason = why or "They were not measured; ceilings=true measures them after training."
         reason = f"{reason[:1].upper()}{reason[1:].rstrip('.')}."
         told = why or (rate_of(record) and not record.text("script"))
         return Section("ceilings", "Ceilings", "", [Paragraph(reason, "empty")] if told else [])
     if rate := rate_of(record):
-        found["measured"] = (rate, None, None)
-    scale = axis_of_rates([value for value, *_ in found.values()])
+        rates["measured"] = (rate, None, None)
+    scale = axis_of_rates([value for value, *_ in rates.values()])
     unit = unit_of(record)
-    lines = [_row(key, *found[key], scale, rate, unit) for key in found]
+    lines = [_row(key, *rates[key], scale, rate, unit) for key in rates]
     about = f"{unit.capitalize()} with one side of training taken away; whiskers are 95% intervals."
     about += " The scale is logarithmic." if scale.logarithmic else ""
     if took := record.number("ceilings", "seconds"):

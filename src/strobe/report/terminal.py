@@ -59,23 +59,23 @@ def _print_verdict(record: Record, console: Console, width: int) -> None:
     level, trust = wording.trust(record)
     if trust:
         console.print(Text(trust, TRUST[level]), width=width)
-    for number, found in enumerate(findings):
-        if found["title"]:
-            title = Text(found["title"], "bold")
-            if found["predicted"]:
-                title = Text.assemble(title, ". Predicted: ", (found["predicted"], "bold green"))
+    for number, finding in enumerate(findings):
+        if finding["title"]:
+            title = Text(finding["title"], "bold")
+            if finding["predicted"]:
+                title = Text.assemble(title, ". Predicted: ", (finding["predicted"], "bold green"))
             if number or first:
                 console.print()
             console.print(title, width=width)
-        console.print(Text(found["evidence"]), width=width)
-        if found["command"]:
-            line = Text(found["command"], "cyan")
-            line.highlight_words([shlex.quote(override) for override in found["overrides"]], "bold")
+        console.print(Text(finding["evidence"]), width=width)
+        if finding["command"]:
+            line = Text(finding["command"], "cyan")
+            line.highlight_words([shlex.quote(override) for override in finding["overrides"]], "bold")
             console.print(line, soft_wrap=True)
-        learning = LEARNING & {key_of(override) for override in found["overrides"]}
-        if found["advice"] and (learning or not found["command"]):
-            console.print(Text(found["advice"]), width=width)
-        for remedy in found["remedies"]:
+        learning = LEARNING & {key_of(override) for override in finding["overrides"]}
+        if finding["advice"] and (learning or not finding["command"]):
+            console.print(Text(finding["advice"]), width=width)
+        for remedy in finding["remedies"]:
             console.print(Text(remedy), width=width)
     if first or trust or findings:
         console.print()

@@ -109,19 +109,19 @@ class Timeline:
 
     def legend(self) -> list[Key]:
         """What the marks mean."""
-        found = []
+        keys = []
         for number, (kind, name) in enumerate(SHAPES.items()):
             if count := int((self.kinds == number).sum()):
                 css = "band" if kind == "free" and self.banded else f"dot {kind}"
-                found.append(Key(f"mark {css}", f"{count:,} {name}{'' if kind == 'free' else ' (left out)'}"))
+                keys.append(Key(f"mark {css}", f"{count:,} {name}{'' if kind == 'free' else ' (left out)'}"))
         if beyond := int((self.rates > self.top).sum()):
             highest = figure(float(self.rates.max()))
-            found.append(Key("", f"{counted(beyond, 'step')} beyond the scale, up to {highest}"))
+            keys.append(Key("", f"{counted(beyond, 'step')} beyond the scale, up to {highest}"))
         if self.run and self.run < self.top:
-            found.append(Key("stroke run", f"all of training {figure(self.run)}"))
+            keys.append(Key("stroke run", f"all of training {figure(self.run)}"))
         if self.ceiling and self.ceiling < self.top:
-            found.append(Key("stroke ceiling", f"lowest ceiling {figure(self.ceiling)}"))
-        return found
+            keys.append(Key("stroke ceiling", f"lowest ceiling {figure(self.ceiling)}"))
+        return keys
 
 
 def throughput(record: Record, rows: StepTable) -> Section:
@@ -173,14 +173,14 @@ def timeline(rows: StepTable, unit: str, **more: Any) -> Timeline | None:
 
 def _pauses(rows: StepTable, numbers: Floats) -> dict[str, list[tuple[float, float]]]:
     """Steps after which came a validation, or another pause longer than a usual step; and the seconds of that."""
-    totals, found = rows.get("total"), {}
+    totals, pauses = rows.get("total"), {}
     totals = totals[(totals > 0) & np.isfinite(totals)]
     usual = float(np.median(totals)) if len(totals) else math.inf
     for kind in _PAUSES:
         seconds = rows.get(kind)
         places = np.flatnonzero((seconds > (0.0 if kind == "validation" else usual)) & np.isfinite(seconds))
-        found[kind] = list(zip(numbers[places].tolist(), seconds[places].tolist(), strict=True))
-    return found
+        pauses[kind] = list(zip(numbers[places].tolist(), seconds[places].tolist(), strict=True))
+    return pauses
 
 
 def _dots(time: Timeline) -> Iterable[Markup]:

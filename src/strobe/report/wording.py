@@ -64,9 +64,9 @@ def verdict(record: Record) -> tuple[str, str]:
 
     Leaves out that too few steps were measured, which ``trust`` says.
     """
-    found = [sentence for sentence in _SENTENCE.split((record.text("verdict") or "").strip()) if sentence]
-    found = [sentence for sentence in found if rank.AGAIN not in sentence] or found
-    return (_FIGURES.sub("", found[0]), " ".join(found[1:])) if found else ("", "")
+    sentences = [sentence for sentence in _SENTENCE.split((record.text("verdict") or "").strip()) if sentence]
+    sentences = [sentence for sentence in sentences if rank.AGAIN not in sentence] or sentences
+    return (_FIGURES.sub("", sentences[0]), " ".join(sentences[1:])) if sentences else ("", "")
 
 
 def trust(record: Record) -> tuple[str, str]:
@@ -126,7 +126,7 @@ def left_out(record: Record) -> str:
 
 def fine(record: Record) -> bool:
     """Whether the run is about as fast as it can be: nothing is advised, and it is near its ceiling."""
-    nothing = all(found.text("cause") == "nothing" for found in entries(record, "findings"))
+    nothing = all(finding.text("cause") == "nothing" for finding in entries(record, "findings"))
     near = (share := share_of_ceiling(record)) is not None and share >= NEAR
     return nothing and near and record.text("status") == "completed" and trust(record)[0] not in ("bad", "fair")
 
@@ -156,8 +156,8 @@ def rate_counts(record: Record) -> str:
 
 def ceiling_rates(record: Record) -> dict[str, float]:
     """Images/s of the ceilings that were measured; ``joint`` where loader and model share cores."""
-    found = {name: record.number("ceilings", name) for name in CEILINGS}
-    return {name: value for name, value in found.items() if value is not None and value > 0}
+    rates = {name: record.number("ceilings", name) for name in CEILINGS}
+    return {name: value for name, value in rates.items() if value is not None and value > 0}
 
 
 def all_rates(record: Record) -> dict[str, float]:
@@ -230,13 +230,13 @@ def callbacks(record: Record) -> str:
     """Callbacks, loggers and module hooks that take 1% of a step or more, the largest first; else empty."""
     if not (total := record.number("step_seconds", "total")):
         return ""
-    notable = [spent for spent in record.items("callbacks") if (spent["mean"] or 0) >= _NOTABLE * total]
-    notable.sort(key=lambda spent: -spent["mean"])
+    notable = [entry for entry in record.items("callbacks") if (entry["mean"] or 0) >= _NOTABLE * total]
+    notable.sort(key=lambda entry: -entry["mean"])
     parts = []
-    for spent in notable[:_MOST_CALLBACKS]:
-        longest = spent.get("longest") or 0
-        seldom = f", once {duration(longest)}" if longest > 5 * spent["mean"] else ""
-        parts.append(f"{spent['name']} {duration(spent['mean'])} ({percent(spent['mean'] / total)}{seldom})")
+    for entry in notable[:_MOST_CALLBACKS]:
+        longest = entry.get("longest") or 0
+        seldom = f", once {duration(longest)}" if longest > 5 * entry["mean"] else ""
+        parts.append(f"{entry['name']} {duration(entry['mean'])} ({percent(entry['mean'] / total)}{seldom})")
     if more := len(notable) - len(parts):
         parts.append(f"{more} more")
     return ", ".join(parts)
@@ -248,32 +248,32 @@ def advice(record: Record) -> list[dict[str, Any]]:
     ``title``, ``predicted`` speed-up and ``advice`` are empty if the verdict says them, ``command`` if none helps.
     """
     verdict, shown = record.text("verdict") or "", []
-    for found in [found for found in record.items("findings") if found.get("cause") != "nothing"][:_MOST_FINDINGS]:
-        title, predicted = str(found["title"]), gain(found)
-        evidence = " ".join(part for part in _SENTENCE.split(str(found["evidence"])) if rank.AGAIN not in part)
-        change = " ".join(found.get("overrides") or [])
-        if title.lower() in verdict.lower() and (predicted in verdict or not found.get("overrides")):
+    for finding in [one for one in record.items("findings") if one.get("cause") != "nothing"][:_MOST_FINDINGS]:
+        title, predicted = str(finding["title"]), gain(finding)
+        evidence = " ".join(part for part in _SENTENCE.split(str(finding["evidence"])) if rank.AGAIN not in part)
+        change = " ".join(finding.get("overrides") or [])
+        if title.lower() in verdict.lower() and (predicted in verdict or not finding.get("overrides")):
             title = predicted = ""
         if change and predicted:
             predicted = f"{change} -> {predicted}"
-        if title and (most := bound(found)):
+        if title and (most := bound(finding)):
             evidence = f"{evidence} {most}."
-        told = {"title": title, "predicted": predicted, "evidence": evidence, "command": command_of(record, found)}
-        told |= {"advice": ""} if found.get("advice") and found["advice"] in verdict else {}
-        shown.append(found | told | {"remedies": remedies(found)})
+        told = {"title": title, "predicted": predicted, "evidence": evidence, "command": command_of(record, finding)}
+        told |= {"advice": ""} if finding.get("advice") and finding["advice"] in verdict else {}
+        shown.append(finding | told | {"remedies": remedies(finding)})
     return shown
 
 
-def command_of(record: Record, found: Mapping[str, Any]) -> str:
+def command_of(record: Record, finding: Mapping[str, Any]) -> str:
     """The command that applies a finding to its run; empty where only code or hardware can be changed."""
-    given = found.get("overrides")
-    return rank.command(record, [str(part) for part in given]) if isinstance(given, list) and given else ""
+    overrides = finding.get("overrides")
+    return rank.command(record, [str(part) for part in overrides]) if isinstance(overrides, list) and overrides else ""
 
 
-def remedies(found: Mapping[str, Any]) -> list[str]:
+def remedies(finding: Mapping[str, Any]) -> list[str]:
     """Other remedies for a finding's cause, one sentence each."""
-    said = []
-    for remedy in found.get("remedies") or []:
-        told = [f"Or {' '.join(remedy['overrides'])}" if remedy["overrides"] else "Or", gain(remedy)]
-        said.append(f"{' -> '.join(filter(None, told))}: {remedy['advice']}")
-    return said
+    sentences = []
+    for remedy in finding.get("remedies") or []:
+        parts = [f"Or {' '.join(remedy['overrides'])}" if remedy["overrides"] else "Or", gain(remedy)]
+        sentences.append(f"{' -> '.join(filter(None, parts))}: {remedy['advice']}")
+    return sentences

@@ -78,7 +78,7 @@ class Change:
 
 def changes(before: Sequence[RankTrace], after: Sequence[RankTrace]) -> list[Change]:
     """What changed, the most first; of a step of one rank."""
-    found = []
+    changed = []
     for kind, of in (("operator", operators), ("kernel", kernels)):
         sides = [(_sums(of(ranks)), sum(len(rank.lengths) for rank in ranks)) for ranks in (before, after)]
         for name in {**sides[0][0], **sides[1][0]}:
@@ -87,8 +87,8 @@ def changes(before: Sequence[RankTrace], after: Sequence[RankTrace]) -> list[Cha
                 number, time = rows.get(name, (0, 0.0))
                 calls.append(number / steps)
                 each.append(time / number if number else 0.0)
-            found.append(Change(name, kind, (calls[0], calls[1]), (each[0], each[1])))
-    return sorted(found, key=lambda change: (-abs(change.more), change.name))
+            changed.append(Change(name, kind, (calls[0], calls[1]), (each[0], each[1])))
+    return sorted(changed, key=lambda change: (-abs(change.more), change.name))
 
 
 def _sums(rows: Sequence[Operator | Kernel]) -> dict[str, tuple[int, float]]:

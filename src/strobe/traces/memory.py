@@ -23,7 +23,7 @@ class Held:
 def memory(rank: RankTrace) -> list[Held]:
     """A curve for each device; none where memory was not recorded (``profile_memory=True`` does that)."""
     at, (parent, _) = rank.columns, rank.nest
-    found = []
+    curves = []
     for number in np.unique(at.device[at.kind == MEMORY]).tolist():
         places = at.of(MEMORY)
         places = places[at.device[places] == number]
@@ -41,5 +41,5 @@ def memory(rank: RankTrace) -> list[Held]:
             ((name, most, int(count), total) for name, (most, count, total) in by.items()), key=lambda one: -one[1]
         )
         device = "CPU" if number < 0 else f"device {number}"
-        found.append(Held(device, at.start[places][bins], peaks, tuple(largest[:MOST])))
-    return found
+        curves.append(Held(device, at.start[places][bins], peaks, tuple(largest[:MOST])))
+    return curves

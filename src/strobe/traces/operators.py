@@ -56,7 +56,7 @@ class Kernel:
 
 def operators(ranks: Iterable[RankTrace]) -> list[Operator]:
     """Operators and ranges of all ranks, most own time first; on a device's trace most own time there."""
-    found: dict[tuple[str, bool], Operator] = {}
+    rows: dict[tuple[str, bool], Operator] = {}
     for rank in ranks:
         at = rank.columns
         _, own = rank.nest
@@ -66,7 +66,7 @@ def operators(ranks: Iterable[RankTrace]) -> list[Operator]:
         for key, inside in groups(at.name[places] * 2 + (at.kind[places] == ANNOTATION)).items():
             chosen = places[inside]
             name, is_range = at.names.texts[key // 2], bool(key % 2)
-            row = found.setdefault((name, is_range), Operator(name, is_range))
+            row = rows.setdefault((name, is_range), Operator(name, is_range))
             counted = chosen[~again[chosen]]
             row.calls += len(counted)
             row.own += float(own[chosen].sum())
@@ -75,13 +75,13 @@ def operators(ranks: Iterable[RankTrace]) -> list[Operator]:
             for shape, calls in zip(*np.unique(at.shape[counted], return_counts=True), strict=True):
                 if shape != NONE:
                     row.shapes[at.names.texts[shape]] += int(calls)
-    by_device = any(row.device for row in found.values())
-    return sorted(found.values(), key=lambda row: (-row.device if by_device else -row.own, -row.own, row.name))
+    by_device = any(row.device for row in rows.values())
+    return sorted(rows.values(), key=lambda row: (-row.device if by_device else -row.own, -row.own, row.name))
 
 
 def kernels(ranks: Iterable[RankTrace]) -> list[Kernel]:
     """What ran on the devices of all ranks, most time first."""
-    found: dict[str, Kernel] = {}
+    rows: dict[str, Kernel] = {}
     for rank in ranks:
         at = rank.columns
         places = at.of(*ON_DEVICE)
@@ -91,14 +91,14 @@ def kernels(ranks: Iterable[RankTrace]) -> list[Kernel]:
             kind = "communication" if COMMUNICATION.match(name) else "computing"
             if at.kind[chosen[0]] != KERNEL:
                 kind = "copies"
-            row = found.setdefault(name, Kernel(name, kind, kind == "computing" and uses_tensor_cores(name)))
+            row = rows.setdefault(name, Kernel(name, kind, kind == "computing" and uses_tensor_cores(name)))
             row.calls += len(chosen)
             row.total += float(at.length[chosen].sum())
             row.longest = max(row.longest, float(at.length[chosen].max()))
             row.occupied += float((at.length[chosen] * at.extra[chosen]).sum())
             for place in by[chosen]:
                 row.by[at.names.texts[at.name[place]] if place >= 0 else ""] += 1
-    return sorted(found.values(), key=lambda row: (-row.total, row.name))
+    return sorted(rows.values(), key=lambda row: (-row.total, row.name))
 
 
 def starters(rank: RankTrace) -> Ints:

@@ -116,7 +116,7 @@ class RankTrace:
 
         A trace without ranges for a phase has none of it; backward is also known by autograd's own ranges.
         """
-        known, found, so_far, before = dict(self._spans), dict[str, Floats](), NOTHING, np.zeros(len(self.lengths))
+        known, seconds, so_far, before = dict(self._spans), dict[str, Floats](), NOTHING, np.zeros(len(self.lengths))
         if not len(known["backward"].edges):
             autograd = self._named(lambda text: text.startswith(_AUTOGRAD))
             known["backward"] = self.covered((self.columns.kind == OPERATOR) & autograd)
@@ -124,9 +124,9 @@ class RankTrace:
             so_far = so_far | one
             until = self.share(so_far)
             if len(one.edges):
-                found[name] = until - before
+                seconds[name] = until - before
             before = until
-        return found | {"other": self.lengths - before}
+        return seconds | {"other": self.lengths - before}
 
     @property
     def data(self) -> Cover:
@@ -172,8 +172,8 @@ class RankTrace:
                 "communication": communicating,
                 "copies": copying,
             }
-        found = {name: self.covered(mask) for name, mask in parts.items()}
-        return found | {"any": found["computing"] | found["communication"] | found["copies"]}
+        covers = {name: self.covered(mask) for name, mask in parts.items()}
+        return covers | {"any": covers["computing"] | covers["communication"] | covers["copies"]}
 
     @cached_property
     def uses(self) -> dict[str, Floats]:
@@ -184,12 +184,12 @@ class RankTrace:
         """
         busy = self.busy
         computing, communicating = busy["computing"], busy["communication"]
-        found = {"computing": self.share(computing)}
-        found["communication"] = self.share(computing | communicating) - found["computing"]
-        found["copies"] = self.share(busy["any"]) - found["computing"] - found["communication"]
+        shares = {"computing": self.share(computing)}
+        shares["communication"] = self.share(computing | communicating) - shares["computing"]
+        shares["copies"] = self.share(busy["any"]) - shares["computing"] - shares["communication"]
         for cause, idle in self.idle.items():
-            found[cause] = self.share(idle)
-        return found
+            shares[cause] = self.share(idle)
+        return shares
 
     @cached_property
     def idle(self) -> dict[str, Cover]:
@@ -229,25 +229,25 @@ class RankTrace:
     def started_by(self) -> Ints:
         """Of every event on a device the place of the call that started it; -1 where the trace does not hold it."""
         at, calls, work = self.columns, self.columns.of(CALL), self.columns.of(*ON_DEVICE)
-        found = np.full(len(at.start), NONE, np.int64)
+        starters = np.full(len(at.start), NONE, np.int64)
         if len(calls):
             calls = calls[np.argsort(at.call[calls], kind="stable")]
             near = calls[np.minimum(np.searchsorted(at.call[calls], at.call[work]), len(calls) - 1)]
             known = (at.call[near] == at.call[work]) & (at.call[work] != NONE)
-            found[work[known]] = near[known]
-        return found
+            starters[work[known]] = near[known]
+        return starters
 
     @cached_property
     def threads(self) -> dict[str, Floats]:
         """Microseconds of each step in which each of the host's threads, and each loader's process, is at work."""
-        at, found = self.columns, {}
+        at, working_times = self.columns, {}
         working = (at.kind == OPERATOR) | ((at.kind == LOADER) & self._named("batch".__eq__))
         working &= ~self._named(_is_loop)
         for track in np.unique(at.track[working]):
             process, thread = at.tracks[track]
             name = "training thread" if track == self.main else f"{at.processes.get(process, process)}, thread {thread}"
-            found[name] = self.share(self.covered(working & (at.track == track)))
-        return found
+            working_times[name] = self.share(self.covered(working & (at.track == track)))
+        return working_times
 
 
 Read = Callable[[Path], RankTrace]  # :func:`read_trace`, or what keeps a trace that others read before
@@ -265,12 +265,12 @@ def read_ranks(paths: Sequence[Path], read: Read = read_trace) -> list[RankTrace
     Raises:
         TraceError: One shows nothing.
     """
-    found = [read(path) for path in paths]
-    told = [rank.columns.rank for rank in found]
+    ranks = [read(path) for path in paths]
+    told = [rank.columns.rank for rank in ranks]
     if None in told or len({*told}) < len(told):
-        for place, rank in enumerate(found):
+        for place, rank in enumerate(ranks):
             rank.number = place
-    return sorted(found, key=lambda rank: rank.number)
+    return sorted(ranks, key=lambda rank: rank.number)
 
 
 def kind_of_copy(name: str) -> str:

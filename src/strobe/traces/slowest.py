@@ -27,13 +27,13 @@ def slowest(rank: RankTrace) -> list[Slow]:
     if len(numbers) < 3:
         return []
     typical = float(np.median(rank.lengths))
-    found = []
+    slow = []
     by_name = _times(rank)
     for place in np.argsort(-rank.lengths, kind="stable")[:MOST]:
         more = [(name, float(times[place] - np.median(times))) for name, times in by_name.items()]
         more = sorted((one for one in more if one[1] > _LEAST * typical), key=lambda one: -one[1])
-        found.append(Slow(int(numbers[place]), int(place), float(rank.lengths[place]), tuple(more[:DIFFERENCES])))
-    return found
+        slow.append(Slow(int(numbers[place]), int(place), float(rank.lengths[place]), tuple(more[:DIFFERENCES])))
+    return slow
 
 
 def _times(rank: RankTrace) -> dict[str, Floats]:

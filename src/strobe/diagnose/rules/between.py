@@ -62,7 +62,7 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
 
 def between(record: Record, step: Step) -> list[Finding]:
     """Hooks at the starts and ends of epochs, by owner, and whatever else runs there."""
-    found, anew, made_anew = [], restarts(record, step), ""
+    findings, anew, made_anew = [], restarts(record, step), ""
     if every := record.whole(RELOAD):
         made_anew = f"Make the loaders once, not with reload_dataloaders_every_n_epochs={every}: each time "
         made_anew += "train_dataloader runs, with all that it prepares."
@@ -70,7 +70,7 @@ def between(record: Record, step: Step) -> list[Finding]:
         seconds = (each - (anew.between if anew and not name else 0.0)) * of_an_epoch(record, "between")
         if (share := seconds / step.images / step.total) >= NOTABLE:
             whole = duration(each * all_steps(record))
-            found.append(
+            findings.append(
                 Finding(
                     "between",
                     f"{name or 'Work between epochs'} takes {percent(share)} of training",
@@ -83,7 +83,7 @@ def between(record: Record, step: Step) -> list[Finding]:
                     subject=name,
                 )
             )
-    return found
+    return findings
 
 
 def first_step(record: Record, step: Step) -> Finding | None:

@@ -19,16 +19,16 @@ def callback(record: Record, step: Step) -> list[Finding]:
 
     Not ``Strobe`` itself, which is there only to find out what is slow.
     """
-    found = []
+    findings = []
     for hook in (one for one in _notable(record, step, "callback") if one.name != "Strobe"):
         overrides, advice = _removal(record, hook)
-        found.append(_finding(record, hook, step, hook.mean, overrides=overrides, advice=advice))
-    return found
+        findings.append(_finding(record, hook, step, hook.mean, overrides=overrides, advice=advice))
+    return findings
 
 
 def logging(record: Record, step: Step) -> list[Finding]:
     """A logger that takes a notable share of the step: log less often."""
-    found, updates = [], _updates(record)
+    findings, updates = [], _updates(record)
     for hook in _notable(record, step, "logging"):
         now, seldom = record.whole(LOG_EVERY), _seldom_enough(record, hook, step)
         most = [_measured(record) / 10, record.number("batches_per_epoch") or math.inf]  # else a short run logs nothing
@@ -38,13 +38,13 @@ def logging(record: Record, step: Step) -> list[Finding]:
         if now and now > 0 and seldom and seldom > now and _does(record, hook, once_in=now):
             overrides, (saved, often) = (f"{LOG_EVERY}={seldom}",), _less_often(record, hook, step, seldom)
             advice = f"Log {often}"
-        found.append(_finding(record, hook, step, saved, overrides=overrides, advice=advice))
-    return found
+        findings.append(_finding(record, hook, step, saved, overrides=overrides, advice=advice))
+    return findings
 
 
 def checkpoint(record: Record, step: Step) -> list[Finding]:
     """Checkpoints within an epoch that take a notable share of the step: save less often."""
-    found, updates = [], _updates(record)
+    findings, updates = [], _updates(record)
     epoch, added = record.number("batches_per_epoch"), added_callbacks(record)
     for hook in _notable(record, step, "checkpoint"):
         keys = [f"callbacks.{added[name]}.every_n_train_steps" for name in hook.names if name in added]
@@ -59,8 +59,8 @@ def checkpoint(record: Record, step: Step) -> list[Finding]:
             every = max(seldom, now)
             overrides, (saved, often) = (f"{key}={every}",), _less_often(record, hook, step, every)
             advice = f"Save {often}"
-        found.append(_finding(record, hook, step, saved, overrides=overrides, advice=advice))
-    return found
+        findings.append(_finding(record, hook, step, saved, overrides=overrides, advice=advice))
+    return findings
 
 
 def _less_often(record: Record, hook: Hook, step: Step, every: int) -> tuple[float, str]:

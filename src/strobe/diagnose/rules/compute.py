@@ -57,7 +57,7 @@ def small_batch(record: Record, step: Step) -> Finding | None:
         f"{estimate(asdict(entry.rate), rate)} images/s at {size}" for size, entry in sorted(larger.items())
     )
     own = f"{pace(step.model.median)} at {now}, " if step.model else ""
-    found = [
+    findings = [
         Finding(
             "small_batch",
             _too_small(now, record, step),
@@ -67,8 +67,8 @@ def small_batch(record: Record, step: Step) -> Finding | None:
         for size, entry in sorted(quicker.items())
         if size >= knee
     ]
-    sure = [one for one in found if one.predicted_speedup.low > 1]
-    first, *others = sure or found[:1]
+    sure = [one for one in findings if one.predicted_speedup.low > 1]
+    first, *others = sure or findings[:1]
     return replace(first, remedies=tuple(Remedy(one.advice, one.overrides, one.predicted_speedup) for one in others))
 
 
@@ -258,10 +258,10 @@ def _setting(
     record: Record, step: Step, key: str, *, cause: str, title: str, advice: Callable[[str], str]
 ) -> Finding | None:
     """The fastest other value of a key, if the model alone measured faster with it."""
-    found = faster(record, step, key)
-    if step.model is None or not found:
+    quicker = faster(record, step, key)
+    if step.model is None or not quicker:
         return None
-    best = max(found, key=lambda entry: entry.rate.median)
+    best = max(quicker, key=lambda entry: entry.rate.median)
     evidence = (
         f"The model alone reaches {pace(best.rate.median)} with {best.overrides[0]}, {pace(step.model.median)} now."
     )
@@ -276,8 +276,8 @@ def _threads(count: str) -> str:
 
 def _scaling(record: Record) -> str:
     """The end of a sentence: how to scale the learning rate with the images of an update."""
-    told = " ".join(scaling(record))
-    return f": {told} scales the learning rate with it." if told else "."
+    changes = " ".join(scaling(record))
+    return f": {changes} scales the learning rate with it." if changes else "."
 
 
 def _slowed(rate: Figure, seconds: float) -> Figure:

@@ -194,18 +194,18 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
         return None
     if within:
         return _restarts_in_steps(record, step, anew, within)
-    told, start = [], record.number("epoch_starts", "data_wait") or 0.0
+    costs, start = [], record.number("epoch_starts", "data_wait") or 0.0
     share = (record.number("epoch_starts", "count") or 0.0) / (record.number("steps", "measured") or 1.0)
     if anew.wait:
         usual = duration(usual_wait(record, step))
-        told.append(f"The first step of an epoch waits {duration(start)} for data, others {usual}")
+        costs.append(f"The first step of an epoch waits {duration(start)} for data, others {usual}")
     if anew.computing:
-        told.append(f"beside new workers its first steps compute {duration(anew.computing / share)} longer")
+        costs.append(f"beside new workers its first steps compute {duration(anew.computing / share)} longer")
     if validating:
         each = duration(record.number("validation_starts", "between") or 0.0)
-        told.append(f"{'a' if told else 'A'} validation waits {each} for workers of its own")
+        costs.append(f"{'a' if costs else 'A'} validation waits {each} for workers of its own")
     elif anew.between:
-        told.append(f"between epochs it takes {duration(anew.between / share)} to replace them")
+        costs.append(f"between epochs it takes {duration(anew.between / share)} to replace them")
     advice = (
         "Keep the workers between epochs." if kept else "Keep validation's: DataLoader(..., persistent_workers=True)."
     )
@@ -214,7 +214,7 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
     return Finding(
         "workers_restart",
         "Loader workers are restarted in each epoch",
-        f"{'; '.join(told)}; restarts take {percent(anew.seconds / step.images / step.total)} of training.{often}",
+        f"{'; '.join(costs)}; restarts take {percent(anew.seconds / step.images / step.total)} of training.{often}",
         advice,
         tuple(f"{key}={value}" for key, value in kept),
         without(step, wait=anew.wait, compute=anew.computing, between=anew.between),
@@ -307,11 +307,11 @@ def _parts(record: Record) -> tuple[str, str]:
         trainer = is_foreign(record) and record.text("choices", "model")  # which a probe needs
         return "", UNSEEN if trainer and record.count("num_workers") and not looks(record, LOADING) else ""
     shares = [f"{_PARTS.get(name, name)} {percent(seconds / whole)}" for name, seconds in known[:MOST_PARTS]]
-    told = f" In one process a batch takes {duration(whole)}: {', '.join(shares)}"
+    sentence = f" In one process a batch takes {duration(whole)}: {', '.join(shares)}"
     asleep = (record.number("ceilings", "loading", "cores") or 0.0) < SLEEPING
-    told += "; most of that time is waiting, not computing." if asleep else "."
+    sentence += "; most of that time is waiting, not computing." if asleep else "."
     name, seconds = known[0]
-    return told, _HINTS.get(name, "") if seconds > MOSTLY * whole else ""
+    return sentence, _HINTS.get(name, "") if seconds > MOSTLY * whole else ""
 
 
 def _seldom(record: Record, step: Step) -> str:

@@ -27,7 +27,7 @@ _GROWS = {
 
 def growing_memory(record: Record, step: Step) -> list[Finding]:
     """Memory that grows steadily: by how much, and when none will be left. It does not slow training down."""
-    free, found = record.number("environment", "memory_free_bytes"), []
+    free, findings = record.number("environment", "memory_free_bytes"), []
     for name, (title, advice) in _GROWS.items():
         first, last, pace, seconds = (
             record.number("memory_growth", name, key) or 0.0
@@ -44,7 +44,7 @@ def growing_memory(record: Record, step: Step) -> list[Finding]:
         evidence = f"{who} grew steadily from {size(first)} to {size(last)} in {duration(seconds)}."
         if free is not None:
             evidence += f" At this pace the {size(free)} that are free now last {duration(left)}."
-        found.append(
+        findings.append(
             Finding(
                 "growing_memory",
                 f"{title} by {size(pace * count)} a second",
@@ -56,4 +56,4 @@ def growing_memory(record: Record, step: Step) -> list[Finding]:
                 lost=1.0 if left < min(HOUR, SEEN * seconds) else 0.0,  # all of training, when it ends the run
             )
         )
-    return found
+    return findings

@@ -62,8 +62,8 @@ def _title(record: Record, who: str, phase: str, place: str, *, several: bool) -
 
 def _unknown(record: Record, step: Step) -> Finding | None:
     """Rank 0 waits, and the others' rows are missing, so it is unknown which rank is slow, if any."""
-    found = record.mapping("ranks", "first", "waits").values()
-    waited = sum(max(0.0, as_number(value) or 0.0) for value in found)
+    waits = record.mapping("ranks", "first", "waits").values()
+    waited = sum(max(0.0, as_number(value) or 0.0) for value in waits)
     if not _absent(record) or waited < WAITING * step.seconds:
         return None
     most = step.seconds / max(step.seconds - waited, 1e-3 * step.seconds)
@@ -110,14 +110,13 @@ def _work(record: Record) -> str:
     """Sentences on how long each rank works and waits, and on the slow-down."""
     own, waits = (record.mapping("ranks", key) for key in ("own_seconds", "waits"))
     each = [f"rank {rank} works {_told(own, rank)} and waits {_told(waits, rank)}" for rank in _shown(own)]
-    told = f"Of a mean step {', '.join(each)}{' ...' if len(own) > len(each) else ''}. " if each else ""
+    works = f"Of a mean step {', '.join(each)}{' ...' if len(own) > len(each) else ''}. " if each else ""
     slow, low, high = (record.number("ranks", "slowdown", end) for end in ("median", "low", "high"))
     if slow is None:
-        return f"{told}How long the others work is not known."
+        return f"{works}How long the others work is not known."
     spread = interval(low, high, lambda end: f"{end:.2f}")
-    return (
-        f"{told}The slowest rank of a step works {slow:.2f} times as long as the mean rank{spread and f' ({spread})'}."
-    )
+    spread = spread and f" ({spread})"
+    return f"{works}The slowest rank of a step works {slow:.2f} times as long as the mean rank{spread}."
 
 
 def _told(seconds: dict[str, object], rank: str) -> str:

@@ -41,12 +41,12 @@ GARBAGE = 0.03  # of the step, for garbage collection
 
 def stalled(record: Record, step: Step) -> list[Finding]:
     """A computing phase that hardly uses a core: it sleeps, or waits for a file, a lock or a server."""
-    found = []
+    findings = []
     for phase, seconds in stalls(record, step).items():
         if seconds >= NOTABLE * step.seconds:
             name, used = COMPUTING[phase], record.number("cores_used", phase) or 0.0
             whole = record.number("step_seconds", phase) or 0.0
-            found.append(
+            findings.append(
                 Finding(
                     "stalled",
                     f"{name[0].upper()}{name[1:]} is idle for {percent(seconds / step.seconds)} of each step",
@@ -57,7 +57,7 @@ def stalled(record: Record, step: Step) -> list[Finding]:
                     subject=phase,
                 )
             )
-    return found
+    return findings
 
 
 def background_thread(record: Record, step: Step) -> Finding | None:
@@ -85,7 +85,7 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
 
     The fixed cost of a step belongs to ``small_batch``.
     """
-    found, many = [], cores_to_compute(record)
+    findings, many = [], cores_to_compute(record)
     for phase, serial in lonely(record).items():
         seconds, name = max(0.0, serial - garbage_seconds(record)), PLACES[phase]  # which is of one thread too
         lost = seconds * (1 - 1 / many)
@@ -94,7 +94,7 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
         whole = record.number("step_seconds", phase) or seconds
         what = f"{name[0].upper()}{name[1:]}" if seconds > MOSTLY * whole else f"{percent(seconds / whole)} of {name}"
         why, advice = _ALONE_BACKWARD if phase == "backward" else _ALONE
-        found.append(
+        findings.append(
             Finding(
                 "single_thread",
                 f"{what} uses one of {many:g} cores",
@@ -106,7 +106,7 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
                 subject=phase,
             )
         )
-    return found
+    return findings
 
 
 def small_operations(record: Record, step: Step) -> Finding | None:
@@ -172,7 +172,7 @@ def loop_code(record: Record, step: Step) -> Finding | None:
 def python_code(record: Record, step: Step) -> list[Finding]:
     """A computing phase is notably long in Python code of the user's own, which holds Python's lock."""
     phases = [one for one in COMPUTING if one != "other" or not around_update(record, step)]
-    found = {phase: in_python(record, phase) for phase in (phases if not held(record, step) else ())}
+    by_phase = {phase: in_python(record, phase) for phase in (phases if not held(record, step) else ())}
     return [
         Finding(
             "python_code",
@@ -185,7 +185,7 @@ def python_code(record: Record, step: Step) -> list[Finding]:
             up_to(without(step, compute=seconds)),
             subject=phase,
         )
-        for phase, seconds in found.items()
+        for phase, seconds in by_phase.items()
         if seconds >= NOTABLE * step.seconds
     ]
 

@@ -27,14 +27,14 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
     long, usual = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("long", "usual"))
     count, measured = record.number("uneven", "steps") or 1.0, record.number("steps", "measured") or 0.0
     other = "Look for garbage collection, changing shapes, or work done now and then: profiler=trace shows it."
-    told, advice = _files(record) if phase == "data_wait" else ("", other)
+    files, advice = _files(record) if phase == "data_wait" else ("", other)
     if phase == "data_wait" and not record.items("uneven", "files", "slow") and (lost := lost_cores(record, step)):
-        told, advice = f" {lost}", f"{fewer_workers(step)}{advice}"
+        files, advice = f" {lost}", f"{fewer_workers(step)}{advice}"
     return Finding(
         "uneven_steps",
         f"One step in {measured / count:.0f} takes {long / max(usual, 1e-9):.1f} times as long as the others",
         f"{count:.0f} of {measured:,.0f} steps take {duration(long)}, a typical one {duration(usual)}. The extra time "
-        f"is {percent(extra / step.seconds)} of all step time, most of it {_PHASES[phase]}.{told}",
+        f"is {percent(extra / step.seconds)} of all step time, most of it {_PHASES[phase]}.{files}",
         advice,
         (),
         without(step, wait=extra) if phase == "data_wait" else without(step, compute=extra),
@@ -51,28 +51,28 @@ def _files(record: Record) -> tuple[str, str]:
         )
     slow = [entry for entry in record.items("uneven", "files", "slow") if isinstance(entry, dict)]
     if not slow:
-        told = f" None of {count:.0f} of their files, read again after training, was slow: the storage stalled."
-        return told, "Keep the files on a faster disk, or let workers prefetch more batches."
+        sentence = f" None of {count:.0f} of their files, read again after training, was slow: the storage stalled."
+        return sentence, "Keep the files on a faster disk, or let workers prefetch more batches."
     named = [
         f"{one.get('path')} ({_read(as_number(one.get('seconds')), as_number(one.get('bytes')))})"
         for one in slow[:MOST_NAMED]
     ]
     others = f" and {counted(len(slow) - MOST_NAMED, 'other')}" if len(slow) > MOST_NAMED else ""
-    told = f" Read again after training, these of {count:.0f} files take far longer than a typical one "
-    told += f"({_read(usual, record.number('uneven', 'files', 'usual_bytes'))}): {', '.join(named)}{others}."
+    sentence = f" Read again after training, these of {count:.0f} files take far longer than a typical one "
+    sentence += f"({_read(usual, record.number('uneven', 'files', 'usual_bytes'))}): {', '.join(named)}{others}."
     large = (as_number(slow[0].get("bytes")) or 0.0) > LARGE * (record.number("uneven", "files", "usual_bytes") or 0.0)
     what = "Make these files smaller" if large else "Check where these files are stored and how they are encoded"
-    return told, f"{what}, leave them out, or let workers prefetch more batches."
+    return sentence, f"{what}, leave them out, or let workers prefetch more batches."
 
 
 def _slowed(record: Record) -> str:
     """A sentence on a processor that became slower; empty if it did not, or if unknown."""
     throttles = record.number("machine", "throttles") or 0.0
     before, after = (*(as_number(value) for value in record.items("machine", "hertz")), None, None)[:2]
-    told = f" The cores overheated {throttles:.0f} times, and slowed down." if throttles else ""
+    sentences = f" The cores overheated {throttles:.0f} times, and slowed down." if throttles else ""
     if before and after and after < SLOWER * before:
-        told += f" The cores' clock fell from {before / 1e9:.2f} to {after / 1e9:.2f} GHz."
-    return told
+        sentences += f" The cores' clock fell from {before / 1e9:.2f} to {after / 1e9:.2f} GHz."
+    return sentences
 
 
 def _read(seconds: float | None, count: float | None) -> str:
@@ -86,11 +86,11 @@ def slowing_down(record: Record, step: Step) -> Finding | None:
         return None
     start = max(quarters[0] - max(0.0, quarters[1] - quarters[0]) / 2, quarters[0] / 2)  # of the first quarter
     most = step.seconds / min(step.seconds, start)
-    told, slowed = ", ".join(duration(value) for value in quarters), _slowed(record)
+    lengths, slowed = ", ".join(duration(value) for value in quarters), _slowed(record)
     return Finding(
         "slowing_down",
         f"Steps get slower: in the last quarter of the run they take {quarters[-1] / quarters[0]:.1f} times as long",
-        f"A typical step takes {told} in the quarters of the run; most of the growth is {_PHASES[phase]}.{slowed}",
+        f"A typical step takes {lengths} in the quarters of the run; most of the growth is {_PHASES[phase]}.{slowed}",
         "Look at the machine's cooling and power limits, and measure again."
         if slowed
         else _GROWING.get(

@@ -97,12 +97,12 @@ def _best_remedy(record: Record, step: Step) -> tuple[Figure, tuple[str, ...]]:
 def _kept_here(record: Record, step: Step) -> list[Remedy]:
     """What keeps on this disk that which was fetched; none of it is measured, because the first epoch pays for it."""
     if record.setting("loader.stream") is True:
-        told = [(COPY, "loader.stream=false")]
+        choices = [(COPY, "loader.stream=false")]
     else:
         whole = record.has("data.bands") or record.setting("data.framing") == "resize"  # what a pack can hold
-        told = [(CACHE, "data.cache=data/cache")] * (record.setting("data.cache") is None)
-        told += [(PACK, "loader=packed")] * whole
-    return [Remedy(advice, (override,), without_waiting(step)) for advice, override in told]
+        choices = [(CACHE, "data.cache=data/cache")] * (record.setting("data.cache") is None)
+        choices += [(PACK, "loader=packed")] * whole
+    return [Remedy(advice, (override,), without_waiting(step)) for advice, override in choices]
 
 
 RULES = tuple(map(_rule, WAITS))
