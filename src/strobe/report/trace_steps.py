@@ -136,8 +136,8 @@ def flames(ranks: Sequence[RankTrace]) -> kit.Section:
     ]
     about = (
         "A box is as wide as it takes time; below it is what it calls. Those of the same callers are one, or stand in "
+        "the order of time. Click, or move with the arrow keys and press Enter, to zoom; Escape shows all."
     )
-    about += "the order of time. Click, or move with the arrow keys and press Enter, to zoom; Escape shows all."
     left = sum(graph.left_out for graph in shown)
     parts: list[kit.Part] = [
         kit.Flame(data),
@@ -188,8 +188,8 @@ def side_by_side(ranks: Sequence[RankTrace]) -> kit.Section:
     parts.append(kit.Table(heads, rows, stacked=True))
     about = (
         "Work is a step without communication that nothing hides; hidden is the share of communication during which "
+        "the rank computes. "
     )
-    about += "the rank computes. "
     skew = f"In a mean step the slowest rank works {times(found.skew)} as long as the mean rank." if steps else ""
     told = [rank for rank in ranks if rank.columns.rank != rank.number]
     parts += kit.note("The traces have no steps of the same number." if not steps else "")

@@ -17,7 +17,6 @@ from strobe.overrides import split
 from strobe.present.format import TIMES, cores, counted, duration, estimate, interval, percent, rate
 from strobe.records.run import Record, as_number, rate_of
 
-CEILINGS = ("loader", "model", "transfer", "joint")
 _MOST_FINDINGS = 3
 _NOTABLE = 0.01  # share of the step from which a callback is named
 _MOST_CALLBACKS = 3
@@ -156,7 +155,7 @@ def rate_counts(record: Record) -> str:
 
 def ceiling_rates(record: Record) -> dict[str, float]:
     """Images/s of the ceilings that were measured; ``joint`` where loader and model share cores."""
-    rates = {name: record.number("ceilings", name) for name in CEILINGS}
+    rates = {name: record.number("ceilings", name) for name in rank.CEILINGS}
     return {name: value for name, value in rates.items() if value is not None and value > 0}
 
 
