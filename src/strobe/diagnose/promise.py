@@ -65,10 +65,12 @@ def bound(finding: Mapping[str, Any]) -> str:
     record = Record(dict(finding))
     median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
     known = low > 1 and high <= WIDEST * low
-    lost, share = record.number("lost") or 0.0, record.number("share")
-    most = 1 / max(1e-3, 1 - (lost if share is None else share))
-    if share is None:
-        most = max(most, high if known else median)
+    lost, share = record.number("lost"), record.number("share")
+    most = high
+    if share is not None:
+        most = 1 / max(1e-3, 1 - share)
+    elif lost is not None:
+        most = max(high if known else median, 1 / max(1e-3, 1 - lost))
     without = WITHOUT.get(str(finding.get("cause")), "Without it")
     if most < WORTH:
         return ""
