@@ -105,13 +105,13 @@ def read_only(bench: Bench, folder: Path, rolled: Random) -> Tried:
 
 def tiny_shared_memory(bench: Bench, folder: Path, rolled: Random) -> Tried:
     """A /dev/shm that holds no batch, as in a container, with loader processes."""
-    before = _own_shared_memory(rolled.choice(["16k", "64k", "256k"]))
+    before = own_shared_memory(rolled.choice(["16k", "64k", "256k"]))
     if not before:
         return Tried(0, untried="only root can mount another /dev/shm")
     return _limited(bench, folder, NO_SHARED_MEMORY, before, "engine.num_workers=2")
 
 
-def _own_shared_memory(size: str) -> list[str]:
+def own_shared_memory(size: str) -> list[str]:
     """Words before a command that give it a /dev/shm of its own; none for others than root, who share the machine's."""
     if os.geteuid() != 0 or shutil.which("unshare") is None:
         return []
@@ -240,7 +240,7 @@ def _last_long(bench: Bench, folder: Path, overrides: Sequence[str], **options: 
     tried, held = Tried(), defaultdict[str, list[int]](list)
     seconds = max(LONG, bench.seconds / 20)
     lasts = f"trainer.max_time={{seconds:{seconds:.0f}}}"
-    command = bench.train(folder, *ENDLESS_TRAINING, lasts, *overrides, before=_own_shared_memory("50%"), **options)
+    command = bench.train(folder, *ENDLESS_TRAINING, lasts, *overrides, before=own_shared_memory("50%"), **options)
     while command.process.poll() is None:
         for name, count in holding(command.process.pid).items():
             held[name].append(count)

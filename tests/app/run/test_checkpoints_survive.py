@@ -3,6 +3,8 @@
 import errno
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from lightning.pytorch import Trainer
 
 from strobe.app.build.checkpoint import Held, Whole, write_whole
 from strobe.records.joining import is_whole
+from strobe.validation.soak_faults import own_shared_memory
 from support.interruptions import before_each_step, fill, small_disk
 from support.places import ROOT
 from support.processes import begin, wait_for
@@ -25,6 +28,20 @@ number = 0
 while True:
     number += 1
     Whole().save_checkpoint({"number": number, "weights": torch.full((1 << 24,), number)}, sys.argv[1])
+"""
+
+SEMAPHORES = """
+import sys
+from multiprocessing import Lock
+from pathlib import Path
+from omegaconf import OmegaConf
+from strobe.app.run.train import explained
+held = []
+try:
+    while True:
+        held.append(Lock())
+except OSError as error:
+    print(explained(error, Path(sys.argv[1]), OmegaConf.create({"checkpoint": {"save": "none"}})))
 """
 
 
@@ -87,6 +104,15 @@ def test_a_disk_that_fills_leaves_a_record_that_says_so(
         (kept,) = ended.directory.rglob("*.ckpt")
         assert torch.load(kept, weights_only=True)["global_step"] == 2
         assert not list(disk.rglob("*.partial"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="intended: only root can mount another /dev/shm")
+def test_shared_memory_without_room_for_a_semaphore_is_no_full_disk(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [*own_shared_memory("16k"), sys.executable, "-c", SEMAPHORES, str(tmp_path)],
+        capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": str(ROOT / "src")},
+    )  # fmt: skip
+    assert "/dev/shm, with 0 MB free, was full" in ended.stdout
 
 
 def test_a_url_is_left_to_lightning() -> None:

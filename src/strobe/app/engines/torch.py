@@ -124,11 +124,7 @@ def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> Dat
     ended = [worker for worker in workers if worker.exitcode]
     full = r"out of shared memory|(shared memory|/torch_).*No space left"
     if re.search(full, text) or any(worker.exitcode == -signal.SIGBUS for worker in ended):
-        free = shutil.disk_usage("/dev/shm").free / 1e6
-        return DataError(
-            f"worker processes cannot hand over their batches: /dev/shm, with {free:,.0f} MB free, was full; lower "
-            "engine.num_workers or data.batch_size, or enlarge it (Docker: --shm-size)"
-        )
+        return full_shared_memory()
     lost = re.search(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: (\w[\w ]*)|exited)", text)
     if not lost and not ended:
         return None
@@ -137,4 +133,13 @@ def lost_batch(error: BaseException, workers: Sequence[BaseProcess] = ()) -> Dat
     return DataError(
         f"the loader worker with process id {pid} {how}: often memory ran out; lower "
         "engine.num_workers or data.batch_size, or find the cause with engine.num_workers=0"
+    )
+
+
+def full_shared_memory() -> DataError:
+    """What to do where /dev/shm cannot hold what workers and training pass to each other."""
+    free = shutil.disk_usage("/dev/shm").free / 1e6
+    return DataError(
+        f"worker processes cannot hand over their batches: /dev/shm, with {free:,.0f} MB free, was full; lower "
+        "engine.num_workers or data.batch_size, or enlarge it (Docker: --shm-size)"
     )

@@ -36,7 +36,7 @@ from strobe.app.build.instantiate import Parts, build
 from strobe.app.config.checks import check, without_effect
 from strobe.app.config.compose import in_sweep
 from strobe.app.config.resuming import CHECKPOINTS
-from strobe.app.engines.torch import lost_batch
+from strobe.app.engines.torch import full_shared_memory, lost_batch
 from strobe.app.run.after_training import measure_ceilings, report, summarise, take_part
 from strobe.app.run.ending import Ending
 from strobe.app.run.faulty_files import others_named
@@ -101,7 +101,10 @@ def explained(
     if isinstance(error, MisconfigurationException):
         return ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}")
     if isinstance(error, OSError) and error.errno in FULL and run_dir is not None and cfg is not None:
-        return DataError(f"The disk is full: {_no_space(run_dir, cfg, model)}")
+        no_semaphore = shutil.disk_usage("/dev/shm").free < 1e6 < shutil.disk_usage(run_dir).free
+        return (
+            full_shared_memory() if no_semaphore else DataError(f"The disk is full: {_no_space(run_dir, cfg, model)}")
+        )
     if run_dir is not None and (failed := what_failed(run_dir, error)) and "rank" in failed:
         return StrobeError(f"{failed['message']}. The record is in {run_dir}")
     if rank() and says_gone(error):
