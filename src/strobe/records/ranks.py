@@ -294,7 +294,8 @@ class _Joined:
         often = (self.own == self._peak).mean(axis=1)
         slow = [rank for rank, each in zip(self.names, straggling.slow, strict=True) if each.any()]
         first = int(np.argmax(np.where(straggling.slow.any(axis=1), often, -1.0)))
-        late, part = straggling.slow.any(axis=0), slice(straggling.since, None)  # what grows is told since it began
+        late = straggling.slow.any(axis=0)
+        part = slice(straggling.since, None)  # a growing delay is averaged over the steps since it began
         extra = self._extra(straggling.slow[:, part], {name: each[:, part] for name, each in self.phases.items()})
         phase = max(extra, key=lambda name: extra[name])
         columns = sorted({name for one in self._tables.values() for name in one.columns if name.startswith(OWNED)})

@@ -157,7 +157,7 @@ def _of_runs(folder: Path, options: argparse.Namespace, console: Console) -> boo
 def read(folder: Path) -> list[Record]:
     """The completed runs in a folder, in the order in which they ended.
 
-    A DataError says that there is none, or that they are not of one configuration on one machine.
+    Raises a DataError if there are none, or if they differ in configuration or machine.
     """
     summaries = [run / "summary.json" for run in (runs_in(folder) if folder.is_dir() else [])]
     ended = sorted((path for path in summaries if path.is_file()), key=lambda path: path.stat().st_mtime_ns)

@@ -143,7 +143,7 @@ class Storage:
             store.put(key, content)
 
     def read(self, key: str) -> bytes:
-        """An object's content, listed or not; raises a FileNotFoundError if there is none."""
+        """What an object holds, even one that the listing lacks; raises FileNotFoundError where it does not exist."""
         store, _ = self._client()
         with self._explained(self.address(key)), suppress(FileNotFoundError):
             return bytes(store.get(key).bytes())
