@@ -50,18 +50,14 @@ class Batches(Iterator[Any]):
         return getattr(self.source, name)
 
     def __del__(self) -> None:
-        training = self._training
+        training = recording[0] if recording else None
         if training is not None and (os.getpid(), get_ident()) == (training.pid, training.thread):
             self._tell(Tracker.release)
 
-    @property
-    def _training(self) -> Training | None:
-        """The one that the loop belongs to, while it is recorded."""
-        return next((one for one in recording if one.loops is self._loop.tracker), None)
-
     def _tell(self, event: Callable[..., None], *given: Any) -> None:
         loop = self._loop
-        if (training := self._training) is None:
+        training = recording[0] if recording else None
+        if training is None or training.loops is not loop.tracker:
             return
         if get_ident() != training.thread:
             if training.phases.failure is None:  # hooks cannot be removed while the other thread may be in them
