@@ -1,14 +1,16 @@
 """Calls of torch's operations: what they read, and what they write."""
 
-from collections.abc import Iterable, Iterator, Mapping, ValuesView
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_map_only
 
-from .contents import followed, number_of, room_of
+from .contents import followed, has_denormals, is_followed, number_of, room_of, without_denormals
 from .frames import Line
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
@@ -23,6 +25,7 @@ DECOMPOSITIONS = {  # and what solves by them: the place of the matrix among the
 PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 SOFTMAX = {"_softmax", "_log_softmax"}
 _COPYING = {"_to_copy", "clone", "copy_"}
+_COPIED = 2**28  # bytes of operands, at most, for a look at what an operation takes without its denormal numbers
 
 
 class CallSite(NamedTuple):
@@ -68,6 +71,7 @@ class Operation:
     zeros: float  # the share of them in the large factor of a product that has most
     factor: list[int]  # the shape of that factor
     alike: float  # of the rows that a large product or convolution computes with, the share that equal an earlier one
+    slowed: float  # the seconds of these that it takes for denormal numbers among its operands
     sources: list["Source"]  # what computed its operands
     after: set["Operation"]  # what has written the parts of memory that it reads
     # How many operations its step had before Python can have made a part of what it reads: memory that no operation
@@ -120,7 +124,9 @@ class Call(NamedTuple):
 
     func: Any
     name: str
-    arguments: list[Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    arguments: list[Any]  # these, with what lists among them hold
     read: list[Tensor]
     changed: list[Tensor]  # of these
     made: list[Tensor]  # changed or new
@@ -150,6 +156,8 @@ def call_of(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result:
     return Call(
         func=func,
         name=func._schema.name.partition("::")[2],
+        args=args,
+        kwargs=kwargs,
         arguments=arguments,
         read=read,
         changed=changed,
@@ -167,6 +175,27 @@ def size_of(call: Call) -> Size:
     numbers = [min(one.numel(), room_of(one)) for one in call.read]
     full = sum(count >= makes for count in numbers)
     return Size(reads=max(numbers, default=0), makes=makes, shape=shape, bytes=size, full=full)
+
+
+def slowed_by_denormals(call: Call) -> float:
+    """The seconds that it takes longer because of denormal numbers among its operands: processors are slow with these.
+
+    For that it runs twice more, on copies.
+    """
+    aten = call.func.namespace == "aten" and not call.escapes and not is_random(call.func)  # no more than computes
+    small = sum(one.nbytes for one in call.read) <= _COPIED
+    if not (aten and small and any(has_denormals(one) for one in call.read)):
+        return 0.0
+    return max(0.0, _seconds_on(call, Tensor.clone) - _seconds_on(call, without_denormals))
+
+
+def _seconds_on(call: Call, copy: Callable[[Tensor], Tensor]) -> float:
+    """The seconds of another call on copies of its operands."""
+    operands = call.args, dict(call.kwargs)
+    args, kwargs = tree_map_only(Tensor, lambda one: copy(one) if is_followed(one) else one, operands)
+    began = time.perf_counter()
+    call.func(*args, **kwargs)
+    return time.perf_counter() - began
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:

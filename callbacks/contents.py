@@ -8,6 +8,11 @@ from torch import Tensor
 
 LARGE, LOOKED_AT = 100_000, 100_000  # numbers of a factor that is looked at, and about as many of a larger one
 COMPARED = 1_000_000  # numbers of rows, at most
+_BITS = {  # of such a number: as which integers to read them, those beside the sign, and where the exponent begins
+    torch.float64: (torch.int64, 2**63 - 1, 2**52),
+    torch.float32: (torch.int32, 2**31 - 1, 2**23),
+    torch.bfloat16: (torch.int16, 2**15 - 1, 2**7),
+}
 
 
 def followed(values: Iterable[Any]) -> list[Tensor]:
@@ -60,6 +65,24 @@ def alike_of(tensor: Tensor) -> float:
     sums = (rows.view(torch.int32) * weights).sum(1)  # of their bits: those of unequal rows hardly ever agree
     sums = sums[sums != 0]
     return (len(sums) - len(torch.unique(sums))) / len(rows)
+
+
+def has_denormals(tensor: Tensor) -> bool:
+    """Whether some of its numbers are so close to zero, 1e-38 for most types, that their exponent is zero."""
+    return tensor.dtype in _BITS and bool(_denormal(_some(tensor).resolve_neg()).any())
+
+
+def without_denormals(tensor: Tensor) -> Tensor:
+    """A copy with zeros in their place."""
+    copy = tensor.detach().resolve_neg().clone()
+    return copy.masked_fill_(_denormal(copy), 0) if copy.dtype in _BITS else copy
+
+
+def _denormal(tensor: Tensor) -> Tensor:
+    """Which numbers are, by their bits: a processor that flushes them compares them as zeros."""
+    integers, unsigned, exponent = _BITS[tensor.dtype]
+    bits = tensor.view(integers) & unsigned
+    return (bits > 0) & (bits < exponent)
 
 
 def zeros_of(tensor: Tensor) -> float:

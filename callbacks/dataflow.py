@@ -34,6 +34,7 @@ from .calls import (
     is_pointwise,
     is_random,
     size_of,
+    slowed_by_denormals,
 )
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
 from .frames import Line, instructions_of, is_in_torchs_loop, may_detach, user_lines
@@ -200,6 +201,7 @@ class Dataflow(TorchDispatchMode):
             zeros=zeros,
             factor=factor,
             alike=self._alike(call),
+            slowed=slowed_by_denormals(call) if len(self.spent) == STEPS - 1 else 0.0,
             sources=sources,
             after=after,
             since=since,

@@ -13,7 +13,10 @@ from .columns import PHASES
 from .dataflow import STEPS, Dataflow
 from .frames import Line, located
 
-KINDS = ("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast", "attention")
+KINDS = (
+    *("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast", "attention"),
+    "denormal",
+)
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
 ALIKE = 0.8  # of a factor's rows equal an earlier one: each is computed five times
 EACH = 5e-9  # seconds that a number takes, but in products: the rest is fixed
@@ -46,6 +49,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     - ``broadcast``: large tensors, made of far smaller ones and reduced again, of this ``shape`` and so many ``bytes``.
     - ``loop``: what rounds of a loop take, ``rounds`` of them, that could be computed at once.
     - ``attention``: scaling, masking and softmax between two products, of this ``shape``, that one operation computes.
+    - ``denormal``: what operations take longer for numbers so close to zero that a processor computes slowly with them.
 
     Each has, by the names of phases, the share of the phase's time; and the ``file``, ``line`` and ``function`` where
     most of it is, None outside of the user's own code.
@@ -108,6 +112,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         "broadcast": _waste(flow, last, lambda one: float((one.forward or one) in broadcast)),
         "loop": _waste(flow, last, saved, loop_of),
         "attention": _waste(flow, first, lambda one: float((one.forward or one) in attention)),
+        "denormal": _waste(flow, last, lambda one: min(1.0, one.slowed / one.seconds) if one.slowed else 0.0),
     }
     if kind := kinds["constant"]:
         kind["functions"] = _nothing_but(constant, last)

@@ -1,5 +1,6 @@
 """Loops whose rounds could be computed at once, and such whose rounds need each other; equal rows."""
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -254,6 +255,43 @@ def test_rows_that_are_mostly_equal_are_told(rows: Callable[[], Tensor], told: f
     seen = found(lambda: layer(rows()).square().sum().backward())["alike"]
     assert (seen and seen["share"]) == (told and pytest.approx(told, abs=0.005))
     assert seen is None or {"forward", "backward"} <= seen.keys()
+
+
+def fading(type_: torch.dtype) -> Tensor:
+    return torch.randn(2000, 500, dtype=type_) * 2 * torch.finfo(type_).smallest_normal * torch.rand(500, dtype=type_)
+
+
+def seconds(values: Tensor) -> float:
+    began = time.perf_counter()
+    values.square()
+    return time.perf_counter() - began
+
+
+@pytest.mark.parametrize("type_", [torch.float32, torch.float64])
+def test_numbers_that_processors_are_slow_with_are_told(type_: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer, signal = nn.Linear(500, 200, dtype=type_), fading(type_)
+    if min(seconds(signal) for _ in range(5)) < 3 * min(seconds(signal * 0) for _ in range(5)):
+        pytest.skip("this processor is as fast with denormal numbers")
+    before = signal.clone()
+    told = found(lambda: layer(signal).square().sum().backward())["denormal"]
+    assert told is not None
+    assert {"forward", "backward"} <= told.keys()
+    assert told["function"].endswith("_are_told")
+    assert torch.equal(signal, before)
+
+
+def test_a_look_at_denormal_numbers_leaves_them_as_they_are() -> None:
+    mean, same = torch.full((500,), 2e-38), torch.full((500,), 2e-38)
+    found(lambda: mean.mul_(0.6))  # three steps
+    for _ in range(3):
+        same.mul_(0.6)
+    assert 0 < mean[0] < torch.finfo(torch.float32).smallest_normal
+    assert torch.equal(mean, same)
+
+
+def test_ordinary_numbers_are_no_denormal_ones() -> None:
+    assert found(lambda: torch.randn(2000, 500).square())["denormal"] is None
 
 
 def squared(points: Tensor, centres: Tensor) -> Tensor:

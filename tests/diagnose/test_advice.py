@@ -315,6 +315,9 @@ def test_what_is_wasted_is_told_with_its_line_and_size() -> None:
     assert "99.7% of the 3,600 x 3,600 numbers of a matrix are zeros" in sparse.evidence
     (alike,) = of("alike_rows", example("alike_rows"))
     assert "98% of the rows that a layer computes equal an earlier one. Most of it is in encode" in alike.evidence
+    (denormals,) = of("denormals", example("denormals"))
+    assert denormals.title == "Denormal numbers cost 63% of each step"
+    assert "Most of it is in forward, at train.py:31." in denormals.evidence
     (large,) = of("large_temporary", example("large_temporary"))
     assert "of each step makes and reduces a tensor of 134 MB" in large.title
     assert "4,096 x 256 x 32 numbers" in large.evidence

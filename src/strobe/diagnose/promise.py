@@ -11,7 +11,12 @@ from strobe.measure import WIDEST
 from strobe.present.format import UNKNOWN, as_fast, counted, percent
 from strobe.records.run import Record
 
-WITHOUT = {"loader": "With no waiting at all", "unbatched_loop": "If they were", "unfused_attention": "Fused"}
+WITHOUT = {
+    "loader": "With no waiting at all",
+    "unbatched_loop": "If they were",
+    "unfused_attention": "Fused",
+    "denormals": "Without them",
+}
 MOST_UNCERTAIN = 3  # are named
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 # What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else;

@@ -68,6 +68,16 @@ FOR_NOTHING = {  # by cause
         "Distances and sums of products need no such tensor: torch.cdist(), |x|² - 2xy + |y|² with a matrix product, "
         "or torch.einsum(). Of what else is computed so, torch.compile makes one loop.",
     ),
+    "denormals": Waste(
+        "denormal",
+        "computing with denormal numbers",
+        "Denormal numbers cost {share} of each step",
+        "Processors are slow with numbers so close to zero (1e-38 in float32): operations on them take {seconds} of "
+        "each {step} step longer than on zeros.{place}",
+        "Call torch.set_flush_denormal(True) at the start of the script: they count as zeros then. Threads that torch "
+        "has started before it is called stay slow. Or set them to zero where they come from, such as a signal that "
+        "fades out.",
+    ),
     "unfused_attention": Waste(
         "attention",
         "attention's scaling and softmax",

@@ -165,6 +165,7 @@ def developed(cores: int) -> str:
         unused-decoder | unused_results | strong | {network}.DecodingNetwork {BATCH}=128
         one-hot-product | zeros | strong | {model}.OneHotClassifier {BATCH}=128
         repeated-context | alike_rows | strong | {network}.ContextNetwork {BATCH}=128
+        fading-edges | denormals | strong | {network}.FadingNetwork {BATCH}=128
         nearest-codes | large_temporary | strong | {model}.CodebookClassifier {BATCH}=128
         attention-by-hand | unfused_attention | strong | {network}.AttentiveNetwork {BATCH}=128
         image-by-image-in-step | unbatched_loop | strong | {model}.ImageByImageClassifier
