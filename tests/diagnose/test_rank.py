@@ -94,6 +94,32 @@ def test_idle_cores_that_more_threads_were_measured_to_use_are_a_cause_however_u
     assert causes(record) == ["nothing"]
 
 
+def with_one_thread(cause: str, *, idle: float, physical: int | None = 8) -> Record:
+    record = example(cause, summary__ceilings=None, summary__threads=1, summary__environment__usable_cores=8)
+    record.summary["environment"]["physical_cores"] = physical
+    record.summary["machine"] = dict(record.summary.get("machine") or {}) | {"idle": idle, "seconds": 10.0}
+    return record
+
+
+def test_idle_cores_without_a_thread_are_a_cause_where_nobody_measured_more_threads() -> None:
+    (found,) = diagnose(with_one_thread("nothing", idle=0.87))
+    assert (found.cause, found.title) == ("threads", "Training uses 1 thread on 8 usable cores")
+    assert "On all of them, training would be up to" in verdict(with_one_thread("nothing", idle=0.87), [found])
+    (fewer,) = diagnose(with_one_thread("nothing", idle=0.26))  # two cores, the rest is others'
+    assert 0 < (fewer.lost or 0.0) < (found.lost or 0.0)
+    assert causes(with_one_thread("nothing", idle=0.05)) == ["nothing"]
+    assert causes(with_one_thread("nothing", idle=0.87, physical=None)) == ["nothing"]  # an old record
+    assert causes(with_one_thread("nothing", idle=0.87, physical=1)) == ["nothing"]  # torch's own number
+
+
+@pytest.mark.parametrize("cause", ["library_call", "python_code", "stalled", "callback"])
+def test_more_threads_promise_nothing_of_what_they_do_not_speed_up(cause: str) -> None:
+    lost = {one.cause: one.lost or 0.0 for one in diagnose(with_one_thread(cause, idle=0.87))}
+    before = {one.cause: one.lost or 0.0 for one in diagnose(example(cause))}
+    assert lost[cause] == pytest.approx(before[cause], rel=0.02)
+    assert lost["threads"] <= 7 / 8 * (1 - lost[cause])
+
+
 def test_weights_in_double_precision_are_a_cause_where_nobody_measured_another() -> None:
     record = example("nothing", summary__ceilings=None)
     for weights, cause in (("float64", "precision"), ("float32", "nothing")):

@@ -67,8 +67,8 @@ def test_affinity_limits_the_cores(tmp_path: Path) -> None:
 
 def test_the_record_has_what_the_design_says_and_no_path() -> None:
     found = describe()
-    keys = "host cpu cpu_bfloat16 usable_cores memory_bytes memory_free_bytes shm_free_bytes gpu gpu_capability"
-    assert set(found) == {*keys.split(), "versions", "git_commit", "page_cache"}
+    keys = "host cpu cpu_bfloat16 usable_cores physical_cores memory_bytes memory_free_bytes shm_free_bytes"
+    assert set(found) == {*keys.split(), "gpu", "gpu_capability", "versions", "git_commit", "page_cache"}
     assert {"python", "torch", "numpy"} <= set(found["versions"]) <= {"python", *PACKAGES}
     assert found["memory_bytes"] > 1e8
     assert 1 <= found["usable_cores"] <= CORES

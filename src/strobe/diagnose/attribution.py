@@ -12,7 +12,7 @@ from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.looks import in_libraries, parts_seen
 from strobe.diagnose.predict import Step, saved_by
 from strobe.diagnose.restarts import epoch_starts, restarts
-from strobe.diagnose.symptoms import aside, cores_of_a_rank, made_up, many_operations
+from strobe.diagnose.symptoms import aside, cores_of_a_rank, made_up, many_operations, without_threads
 from strobe.diagnose.uneven import FEWEST, growth, uneven
 from strobe.diagnose.wasted import FOR_NOTHING, for_gradients, for_nothing, padded
 from strobe.records.run import Record, as_number
@@ -341,7 +341,8 @@ def _of_computing(
     for cause, (key, name) in TRIED.items():
         yield Part(cause, "", name, saved := min(saved_by(record, step, key), rest))
         rest -= saved
-    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest))
+    yield Part("threads", "", "cores on which no thread computes", missing := rest * without_threads(record))
+    yield Part("upsampled", "", "computing on enlarged pixels", min(made_up(record, step), rest - missing))
     # Less the fixed costs, which are on one thread too.
     costs = garbage_seconds(record) + fixed + operations + looped
     left = max(0.0, 1 - costs / total) if (total := sum(alone.values())) else 0.0

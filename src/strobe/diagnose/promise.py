@@ -16,6 +16,7 @@ WITHOUT = {
     "unbatched_loop": "If they were",
     "unfused_attention": "Fused",
     "denormals": "Without them",
+    "threads": "On all of them",
 }
 MOST_UNCERTAIN = 3  # are named
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run

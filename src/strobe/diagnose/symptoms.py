@@ -24,6 +24,7 @@ APART = 0.5  # times as fast as one process: if workers are slower, sending batc
 BY_ITSELF = 0.5  # of the wait for workers, in which the thread that trains computes itself
 MANY, FIXED = 500, 0.1  # differentiable operations of a step; the share of it from which on their fixed cost is told
 CHEAPER = "make the sampler cheaper, for example by drawing the indices of many batches at once"
+NEARLY = 0.25  # of a core: what else runs now and then on one that is idle
 SENT, LARGE = 4.0, 1e6  # times what a batch holds, and bytes, from which on sending costs time
 SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
@@ -70,6 +71,26 @@ def cores_of_a_rank(record: Record) -> float | None:
     """The cores that this process may use (affinity, cgroup quota), divided by the ranks on this host."""
     cores = record.number("environment", "usable_cores")
     return cores / max(1, record.count("devices") or 1) if cores else None
+
+
+def without_threads(record: Record) -> float:
+    """The share of the cores open to a rank's computing that are idle because torch has no thread for them.
+
+    0 on a GPU, and where another number of threads was measured. Unless told otherwise, torch has a thread for each
+    physical core.
+    """
+    threads, ranks = record.count("threads"), max(1, record.count("devices") or 1)
+    physical, idle = record.number("environment", "physical_cores") or 0.0, record.number("machine", "idle") or 0.0
+    if record.text("accelerator") != "cpu" or not threads or threads < 1 or tried(record, "threads"):
+        return 0.0
+    unused = math.floor(NEARLY + idle * (cores_of_a_rank(record) or 0.0))
+    more = max(0, min(unused, math.floor(physical / ranks) - threads))
+    return more / (threads + more)
+
+
+def tried(record: Record, key: str) -> bool:
+    """Whether the model alone was measured with another value of this key."""
+    return any(key in entry.changes for entry in record.alternatives("model"))
 
 
 def crowded(record: Record, step: Step) -> bool:

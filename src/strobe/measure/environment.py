@@ -47,6 +47,7 @@ def describe(*, start_gpu: bool = False) -> dict[str, Any]:
         "cpu": _processor("model name") or platform.machine(),
         "cpu_bfloat16": not BFLOAT16.isdisjoint(_processor("flags|Features").split()),
         "usable_cores": usable_cores(),
+        "physical_cores": physical_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "memory_free_bytes": free_memory(),
         "shm_free_bytes": shm and shm.free,  # loader workers hand batches over in it
@@ -70,6 +71,15 @@ def usable_cores(cgroup: Path = CGROUP, own: Path = OWN_CGROUP) -> int:
     """The cores that this process may use, by its affinity and the smallest quota of its cgroups (v2 or v1)."""
     cores = len(os.sched_getaffinity(0))
     return max(1, ceil(min(cores, *quotas(cgroup, own).values())))
+
+
+def physical_cores() -> int | None:
+    """The usable cores, but for those that are second threads of others; None where the system does not tell."""
+    folder = Path("/sys/devices/system/cpu")
+    with contextlib.suppress(OSError):
+        cores = {(folder / f"cpu{one}/topology/thread_siblings_list").read_text() for one in os.sched_getaffinity(0)}
+        return min(usable_cores(), len(cores))
+    return None
 
 
 def quotas(cgroup: Path = CGROUP, own: Path = OWN_CGROUP) -> dict[Path, float]:

@@ -22,6 +22,7 @@ from strobe.diagnose.symptoms import (
     accumulated,
     cores_of_a_rank,
     scaling,
+    tried,
 )
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
 from strobe.records.run import Alternative, Figure, Record
@@ -202,14 +203,13 @@ def threads(record: Record, step: Step) -> Finding | None:
     found = _setting(
         record, step, "threads", cause="threads", title=title, advice=lambda value: f"Compute on {_threads(value)}."
     )
-    return found or _too_many_threads(record, step, title)
+    return found or _too_many_threads(record, step, title) or _too_few_threads(record, step, title)
 
 
 def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
     """More threads than cores, with nothing measured: the gain lies between none and the excess threads per core."""
     count, own = record.count("threads"), cores_of_a_rank(record)
-    measured = any("threads" in entry.changes for entry in record.alternatives("model"))
-    if measured or step.cores is None or not count or not own or not record.has("threads"):
+    if tried(record, "threads") or step.cores is None or not count or not own or not record.has("threads"):
         return None
     fitting = max(1, math.floor(own))
     if fitting >= count:
@@ -223,6 +223,23 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
         (f"threads={fitting}",),
         predicted,
         lost=1 - 1 / predicted.median,
+    )
+
+
+def _too_few_threads(record: Record, step: Step, title: str) -> Finding | None:
+    """Fewer threads than cores, with nothing measured: at best operations gain all cores."""
+    seconds = seconds_of("threads", record, step)
+    if tried(record, "threads") or seconds < NOTABLE * step.seconds:
+        return None
+    idle = percent(record.number("machine", "idle") or 0.0)
+    return Finding(
+        "threads",
+        title,
+        f"{idle} of the cores' time was idle. Unless told otherwise, torch has a thread for each core.",
+        "Leave out torch.set_num_threads() and OMP_NUM_THREADS. If they are meant for loader workers: each has one "
+        "thread anyway, and a call in the data set's __init__ holds for training, too.",
+        (),
+        up_to(without(step, compute=seconds)),
     )
 
 
