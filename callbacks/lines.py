@@ -21,6 +21,7 @@ EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseco
 MOST = 2000  # looks: of a long training its first minutes
 KEEP = 20  # looks, after which they are kept again
 FEWEST = 5  # looks at a line, below which it is not told
+FAR = 3.0  # times as long as usual: such a phase belongs to a long step
 OLDEST = 2  # generation of a garbage collection: all objects
 HELD = 0.8  # of Python's switch interval: so much too late, the thread waited for Python's lock
 AHEAD = 2.0  # switch intervals before a look, from which on the lock is to be had at once
@@ -33,6 +34,13 @@ class Looks:
 
     def __init__(self) -> None:
         self.seen, self.locked = Counter[Place](), Counter[Place]()
+        self.lasted: list[tuple[float, Place]] = []  # the seconds that the phase had lasted at each look
+
+    def late(self, usual: Mapping[str, float]) -> "Looks":
+        """Those at phases that had lasted far longer already than the ``usual`` seconds of each."""
+        looks = Looks()
+        looks.seen.update(place for lasted, place in self.lasted if lasted > FAR * usual.get(place[0], math.inf))
+        return looks
 
     def add(self, counts: Iterable[tuple[Place, int, int]]) -> None:
         """Add the ``counts`` of others."""
@@ -79,6 +87,7 @@ class Lines:
 
     Args:
         phase: what that thread is in now, such as ``forward`` or ``callbacks/<name>``.
+        lasted: the seconds that it has been in it.
         others: the busy ones among the other threads, by their ``ident``: they are looked at, too.
         keep: is given the looks now and then, and once they have ended.
     """
@@ -86,10 +95,12 @@ class Lines:
     def __init__(
         self,
         phase: Callable[[], str],
+        lasted: Callable[[], float] = lambda: 0.0,
         others: Callable[[], Mapping[int, str]] = dict,
         keep: Callable[[Looks], None] = lambda _: None,
     ) -> None:
-        self._phase, self._thread, self._others, self._keep = phase, get_ident(), others, keep
+        self._phase, self._lasted, self._others, self._keep = phase, lasted, others, keep
+        self._thread = get_ident()
         self.looks = Looks()
         self._over = Event()
         gc.callbacks.append(self._collects)
@@ -121,11 +132,12 @@ class Lines:
                 while (left := due - time.monotonic()) < 0:
                     due += EVERY
                 time.sleep(left)
-                frames, phase = stacks(), self._phase()
+                frames, phase, lasted = stacks(), self._phase(), self._lasted()
                 queued = _seconds_without_core()
             finally:
                 sys.setswitchinterval(interval)
-            self._note(phase, frames.get(self._thread))
+            if place := self._note(phase, frames.get(self._thread)):
+                self.looks.lasted.append((lasted, place))
             for thread, name in self._others().items():
                 self._note(f"{THREAD}{name}", frames.get(thread))
             frames.clear()  # a frame keeps its function's tensors, also when that has returned
@@ -137,9 +149,12 @@ class Lines:
         if whole and not self._phase().startswith(OWNED):
             self._note(COLLECTING, sys._getframe().f_back)  # None where a thread ends
 
-    def _note(self, phase: str, frame: FrameType | None) -> None:
-        if phase != LOADING or not leads_through(frame, _QUEUE, "get"):
-            self.looks.seen[place_of(phase, frame)] += 1
+    def _note(self, phase: str, frame: FrameType | None) -> Place | None:
+        if phase == LOADING and leads_through(frame, _QUEUE, "get"):
+            return None
+        place = place_of(phase, frame)
+        self.looks.seen[place] += 1
+        return place
 
 
 def _seconds_without_core() -> float:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -230,7 +231,11 @@ class StepLog:
     ) -> None:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.between = False  # whether the latest epoch has ended, and no other begun
-        self.threads = Threads(lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase, rows.folder)
+        self.threads = Threads(
+            lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase,
+            lambda: time.perf_counter() - clock.since,
+            rows.folder,
+        )
         self.flow, self.follows = Dataflow(lambda: clock.phase), alone  # whether it has steps to follow
         self.knows_updates = True  # or a script may read gradients anywhere, to change its weights itself
         self._wasted: dict[str, Any] = dict.fromkeys(KINDS)  # of their operations
@@ -292,7 +297,15 @@ class StepLog:
         if self.flow.failure is not None:
             _log.warning("No operations were followed, by an error of this program", exc_info=self.flow.failure)
         batches = {name: _mean(each[place] for each in self._batches) for place, name in enumerate(LOOKED_FOR)}
-        return {**batches, "lines": self.threads.lines(), "operations": self.threads.operations(), **self._wasted}
+        laps = [row.lap.phases for row in self._recent]
+        usual = {phase: median(lap[phase] for lap in laps) for phase in PHASES} if laps else {}
+        return {
+            **batches,
+            "lines": self.threads.lines(),
+            "long_lines": self.threads.long_lines(usual),
+            "operations": self.threads.operations(),
+            **self._wasted,
+        }
 
     @property
     def has_steps(self) -> bool:

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,13 @@ class _Thread:
 class Threads:
     """How much each thread that Python knows computes, except the calling one; threads that end are included.
 
-    From the second look on also in which lines the calling one is, while ``phase`` says in which phase, and those of
-    loader workers that start meanwhile, which write them into a folder in ``directory``; and how many differentiable
-    operations it makes.
+    From the second look on also in which lines the calling one is, while ``phase`` says in which phase, and ``lasted``
+    for how many seconds already; those of loader workers that start meanwhile, which write them into a folder in
+    ``directory``; and how many differentiable operations the calling thread makes.
     """
 
-    def __init__(self, phase: Callable[[], str], directory: Path) -> None:
-        self._phase = phase
+    def __init__(self, phase: Callable[[], str], lasted: Callable[[], float], directory: Path) -> None:
+        self._phase, self._lasted = phase, lasted
         self._lines: Lines | None = None
         self._workers = WorkerLines(directory)
         self._operations = Operations()
@@ -47,7 +47,7 @@ class Threads:
             return
         own, first = threading.get_native_id(), self._began is None
         if self._lines is None and not first:
-            self._lines = Lines(self._phase, lambda: self._busy)
+            self._lines = Lines(self._phase, self._lasted, lambda: self._busy)
         looking = self._lines and self._lines.thread
         passed, busy = now - self._looked, dict[int, str]()
         self._began, self._looked = self._began or now, now
@@ -71,6 +71,10 @@ class Threads:
     def lines(self) -> list[dict[str, Any]]:
         """As ``Looks.records``: of the calling thread and of others; those of workers once looks have ended."""
         return (self._lines.looks.records() if self._lines else []) + self._workers.looks.records()
+
+    def long_lines(self, usual: Mapping[str, float]) -> list[dict[str, Any]]:
+        """Likewise, of the calling thread where a phase lasts far longer than these seconds."""
+        return self._lines.looks.late(usual).records() if self._lines else []
 
     def operations(self) -> dict[str, float] | None:
         """As ``Operations.end`` keeps them; None before."""

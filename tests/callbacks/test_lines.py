@@ -90,6 +90,24 @@ def test_what_releases_pythons_lock_for_long_is_not_seen_more_often(monkeypatch:
     assert batches < 0.25 * looks.total()  # it takes 2% of the time
 
 
+def test_the_lines_of_phases_that_last_long_are_told_apart() -> None:
+    def evaluate() -> None:
+        time.sleep(0.15)
+
+    began = time.perf_counter()
+    seen = Lines(lambda: "forward", lambda: time.perf_counter() - began)
+    for step in range(40):
+        began = time.perf_counter()
+        pause()
+        if step % 5 == 0:
+            evaluate()
+    seen.end()
+    assert {one["function"] for one in seen.looks.records()} == {"pause", "evaluate"}
+    (late,) = seen.looks.late({"forward": 0.035}).records()
+    assert (late["phase"], late["function"], late["share"]) == ("forward", "evaluate", 1.0)
+    assert seen.looks.late({"backward": 0.035}).records() == []
+
+
 def test_a_comprehension_is_part_of_its_function() -> None:
     def slow() -> list[None]:
         return [time.sleep(0.02) for _ in range(5)]

@@ -348,6 +348,18 @@ def test_steps_are_not_uneven_where_they_grow_or_where_others_may_interrupt_them
     assert "uneven_steps" not in causes(record)
 
 
+def test_of_uneven_steps_the_line_of_long_ones_is_told() -> None:
+    line = {"file": "/home/me/train.py", "line": 7, "function": "step", "code": None, "library": "", "python": 0.0}
+    record = example("uneven_steps", summary__uneven__files=None)
+    record.summary["uneven"]["phase"] = "forward"
+    record.summary["lines"] = [{"phase": "forward", "share": 0.9} | line]
+    record.summary["long_lines"] = [{"phase": "forward", "share": 0.8} | line | {"function": "evaluate", "line": 31}]
+    (found,) = (one for one in diagnose(record) if one.cause == "uneven_steps")
+    assert "80% of the forward pass in long steps is spent in evaluate, at train.py:31." in found.evidence
+    record.summary["long_lines"] = []
+    assert "train.py" not in next(one for one in diagnose(record) if one.cause == "uneven_steps").evidence
+
+
 def test_uneven_steps_by_garbage_collection_are_told_so() -> None:
     uneven = {"steps": 20, "usual_seconds": 0.08, "long_seconds": 0.4, "extra_seconds": 0.036, "phase": "forward"}
     (first, *_) = diagnose(example("garbage_collection", summary__uneven=uneven | {"garbage_seconds": 0.035}))

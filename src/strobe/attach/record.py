@@ -104,6 +104,7 @@ def summarise(
         "trace_evidence": None,
         "findings": [],
         "lines": [],
+        "long_lines": [],
         "operations": None,
         "padding": None,
         **dict.fromkeys(KINDS),

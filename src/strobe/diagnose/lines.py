@@ -57,6 +57,8 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
     elif finding.cause == "straggler":
         owner = record.text("ranks", "owner") or ""
         phases = (owner.rpartition("/")[2] or record.text("ranks", "phase") or "other",)
+    elif finding.cause == "uneven_steps":
+        phases = (record.text("uneven", "phase") or "other",)
     elif finding.cause == "slowing_down":
         phases = (record.text("quarters", "phase") or "other",)
     elif finding.cause == "transfer":
@@ -95,6 +97,8 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     share_of = "python" if finding.cause == "python_code" else "share"
     # The training thread sees what loads only where there are no workers; afterwards it was done without them.
     sources = [looks(record, phase), seen_in(record, phase, "ceilings", "loading", "lines")]
+    if finding.cause == "uneven_steps":
+        called, sources = f"{called} in long steps", [seen_in(record, phase, "long_lines")]
     slow = record.items("ranks", "slow")[:1] if finding.cause == "straggler" else []
     if any(slow):  # any other rank than 0
         sources = [seen_in(record, phase, "ranks", "lines")]

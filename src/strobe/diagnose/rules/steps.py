@@ -26,7 +26,10 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
         return None
     long, usual = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("long", "usual"))
     count, measured = record.number("uneven", "steps") or 1.0, record.number("steps", "measured") or 0.0
-    other = "Look for garbage collection, changing shapes, or work done now and then: profiler=trace shows it."
+    other = (
+        "Look for what only these steps do: evaluate, collect data or garbage, compute with new shapes. Do it less "
+        "often, or make it cheaper."
+    )
     files, advice = _files(record) if phase == "data_wait" else ("", other)
     if phase == "data_wait" and not record.items("uneven", "files", "slow") and (lost := lost_cores(record, step)):
         files, advice = f" {lost}", f"{fewer_workers(step)}{advice}"
