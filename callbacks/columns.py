@@ -15,6 +15,7 @@ CALLING_BACKWARD = "torch.autograd"  # a line that only begins a backward pass
 COLLATING = "torch.utils.data.default_collate"  # makes a batch of samples, for which training waits
 SAMPLING = "torch.utils.data.Sampler"  # draws the indices of batches, for which training waits
 PARAMETRIZING = "torch.nn.utils.parametrize"  # computes a weight from others whenever it is used
+JACOBIANS = "torch.func.jacrev or jacfwd"  # compute whole ones, as torch.autograd.functional.jacobian does
 SAVING = "torch.save or torch.load"
 ENDING_WORKERS = "torch.utils.data.DataLoader"  # waits for its workers to end, between epochs
 LOGGING = "self.log"  # a LightningModule's own, where it is what a line calls

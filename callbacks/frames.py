@@ -18,6 +18,7 @@ from .columns import (
     CALLING_BACKWARD,
     COLLATING,
     ENDING_WORKERS,
+    JACOBIANS,
     LOADING,
     LOGGING,
     PARAMETRIZING,
@@ -46,6 +47,8 @@ _TORCHS_WORK = (  # phases, a file and a function that the stack leads through, 
     (("data_wait", BETWEEN), _DATALOADER, "_shutdown_workers", ENDING_WORKERS),
     (("data_wait",), _DATALOADER, "_next_index", SAMPLING),
     (LOADS, "/torch/utils/data/_utils/collate.py", "", COLLATING),
+    (("forward", "other"), "/torch/_functorch/eager_transforms.py", "wrapper_fn", JACOBIANS),  # of no other function
+    (("forward", "other"), "/torch/autograd/functional.py", "jacobian", JACOBIANS),
 )
 
 # Parts of the paths of files.

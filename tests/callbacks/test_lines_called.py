@@ -22,6 +22,7 @@ from strobe.callbacks.columns import (
     CALLING_BACKWARD,
     COLLATING,
     ENDING_WORKERS,
+    JACOBIANS,
     LOGGING,
     PARAMETRIZING,
     RECOMPUTING,
@@ -58,7 +59,7 @@ def test_the_time_of_a_sampler_is_seen_in_it_and_told_from_making_batches(record
     trainer_with(recorder).fit(Model(), DataLoader(data, 4, sampler=Choosy()), DataLoader(data, 4))
     assert recorder.threads is not None
     waits = [one for one in recorder.threads.lines() if one["phase"] == "data_wait"]
-    assert waits[0]["library"] == SAMPLING
+    assert waits[0]["library"] == SAMPLING, waits
     assert waits[0]["function"] in ("__iter__", "<lambda>")
 
 
@@ -99,6 +100,36 @@ def test_weights_that_are_computed_from_others_are_told_from_what_the_network_co
     assert recorder.threads is not None
     forward = [one for one in recorder.threads.lines() if one["phase"] == "forward"]
     assert forward[0]["library"] == PARAMETRIZING
+
+
+class Tangent(Model):
+    """Computes a whole Jacobian for one product with it."""
+
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        images, weight = torch.ones(64, 96), torch.ones(96, 96, requires_grad=True)
+
+        def turned(image: torch.Tensor) -> torch.Tensor:
+            return (weight @ image).tanh()
+
+        rows = torch.func.vmap(torch.func.jacrev(turned))(images).mean()
+        rows = torch.func.vmap(torch.func.jacfwd(turned))(images).mean() + rows
+        rows = torch.autograd.functional.jacobian(turned, images[0]).mean() + rows
+        torch.func.vjp(turned, images[0])
+        return super().training_step(batch) + rows
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch, which vmap() imports more of
+def test_whole_jacobians_are_told_from_what_the_network_computes(recorder: StepRecorder) -> None:
+    fit(recorder, model=Tangent(), max_epochs=8)
+    assert recorder.threads is not None
+    source = Path(__file__).read_text().splitlines()
+    lines_of = {
+        source[one["line"] - 1].strip().partition("(turned")[0]
+        for one in recorder.threads.lines()
+        if one["line"] and one["library"] == JACOBIANS and one["function"] == "training_step"
+    }
+    functions = ("torch.func.vmap(torch.func.jacrev", "torch.func.vmap(torch.func.jacfwd")
+    assert lines_of == {f"rows = {name}" for name in (*functions, "torch.autograd.functional.jacobian")}
 
 
 class Logging(Model):

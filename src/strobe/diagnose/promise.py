@@ -27,7 +27,6 @@ AT_LEAST = (
     "small_operations",
     "single_thread",
     "python_code",
-    "library_call",
     "padding",
     "background_thread",
     "precision",

@@ -1,6 +1,6 @@
 """Computing that keeps the cores idle: it sleeps, waits for Python's lock, or is the work of one thread."""
 
-from strobe.callbacks.columns import LOGGING, PARAMETRIZING, SAVING, THREAD
+from strobe.callbacks.columns import JACOBIANS, LOGGING, PARAMETRIZING, SAVING, THREAD
 from strobe.diagnose.attribution import (
     COMPUTING,
     PLACES,
@@ -22,6 +22,8 @@ from strobe.records.run import Record
 MOSTLY = 0.75  # of a phase
 _INSTEAD = {
     LOGGING: "Log fewer values, in fewer steps: each call costs the same, whatever log_every_n_steps is.",
+    JACOBIANS: "Such a matrix takes a backward pass for each output, or a forward pass for each input. Where only its "
+    "products with vectors are needed, torch.func.vjp() and jvp() take one pass for each of them.",
     SAVING: "Save in fewer steps: every few minutes is often enough. Where the best of many is to be kept, compare a "
     "mean of many steps.",
     PARAMETRIZING: "Compute each parametrized weight once a step: use the module within "
@@ -141,6 +143,7 @@ def library_call(record: Record, step: Step) -> list[Finding]:
             (),
             up_to(without(step, compute=seconds)),
             subject=name,
+            partial=name != JACOBIANS,  # whose products, which remain, take a part of this
         )
         for name, (phase, seconds) in in_libraries(record).items()
         if seconds >= NOTABLE * step.seconds
