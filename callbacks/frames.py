@@ -4,7 +4,7 @@ import ast
 import linecache
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
@@ -29,6 +29,7 @@ from .columns import (
 )
 
 Line = tuple[str, int, str]  # file, number, function
+Stack = Sequence[FrameType]  # the innermost first; a generator's knows no longer what called it once it has yielded
 Place = tuple[str, Line | None, str]  # phase, line, library
 
 LOADS = ("data_wait", LOADING)  # phases
@@ -71,21 +72,21 @@ _BESIDE_NETWORKS = {  # modules that have such a name, or are torch's, but are n
 }
 
 
-def place_of(phase: str, frame: FrameType | None) -> Place:
+def place_of(phase: str, stack: Stack) -> Place:
     """Where a thread is that the clock says to be in this phase; the stack may know better in which one."""
-    line, library = user_line(frame)
+    line, library = user_line(stack)
     if phase.startswith(THREAD) and line is None:
-        library = _outermost_package(frame)
-    if phase == "forward" and leads_through(frame, _AUTOGRAD, "backward"):
+        library = _outermost_package(stack)
+    if phase == "forward" and leads_through(stack, _AUTOGRAD, "backward"):
         phase = "backward"
     if library == CALLING_BACKWARD and phase != "backward":
         return phase, line, ""
     for phases, file, function, work in _TORCHS_WORK:
-        if phase in phases and leads_through(frame, file, function):
+        if phase in phases and leads_through(stack, file, function):
             # A loader ends its workers when it is asked for one batch too many.
             return BETWEEN if work == ENDING_WORKERS else phase, line, work
     if phase in LOADS and line is None:
-        line = _library_line(frame)
+        line = _library_line(stack)
     return phase, line, library
 
 
@@ -96,13 +97,22 @@ def located(line: Line | None) -> dict[str, Any]:
     return {"file": file, "line": number, "function": function, "code": code or None}
 
 
-def user_line(frame: FrameType | None) -> tuple[Line | None, str]:
+def stack_of(frame: FrameType | None) -> Stack:
+    """Of the calling thread, from this frame on; empty where there is none, as where a thread ends."""
+    stack = list[FrameType]()
+    while frame is not None:
+        stack.append(frame)
+        frame = frame.f_back
+    return stack
+
+
+def user_line(stack: Stack) -> tuple[Line | None, str]:
     """The innermost line of the stack that is in no library, and the library that it calls, as ``_called`` tells it.
 
     None where training or loading is in none.
     """
     inner: list[FrameType] = []
-    for each in _outwards(frame):
+    for each in stack:
         file = each.f_code.co_filename
         if file.endswith(_OUTERMOST):
             break
@@ -131,9 +141,9 @@ def is_users(file: str) -> bool:
     return not file.startswith(_NO_USERS) and not _is_installed(file)
 
 
-def leads_through(frame: FrameType | None, file: str, function: str = "") -> bool:
+def leads_through(stack: Stack, file: str, function: str = "") -> bool:
     """Whether the stack leads through a file, given by the end of its path, or through a function in it."""
-    codes = (each.f_code for each in _outwards(frame))
+    codes = (each.f_code for each in stack)
     return any(code.co_filename.endswith(file) and function in ("", code.co_name) for code in codes)
 
 
@@ -165,12 +175,6 @@ def may_detach(frame: FrameType | None) -> bool:
     return not line or "detach" in line
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def _is_installed(file: str) -> bool:
     return any(part in file for part in _INSTALLED)
 
@@ -179,14 +183,14 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
 
 
-def _library_line(frame: FrameType | None) -> Line | None:
+def _library_line(stack: Stack) -> Line | None:
     """The outermost function of a library that loads, such as a transform, where no line is the user's own.
 
     Its first line stands for all: what the user can change is the call. Functions within others are left out: most are
     what a decorator puts around the one that is meant.
     """
     line = None
-    for each in _outwards(frame):
+    for each in stack:
         code, file = each.f_code, each.f_code.co_filename
         if file.endswith(_FETCHING):
             return line
@@ -196,9 +200,9 @@ def _library_line(frame: FrameType | None) -> Line | None:
     return None
 
 
-def _outermost_package(frame: FrameType | None) -> str:
+def _outermost_package(stack: Stack) -> str:
     """The installed package that a thread runs; empty if it runs none."""
-    installed = [each for each in _outwards(frame) if _is_installed(each.f_code.co_filename)]
+    installed = [each for each in stack if _is_installed(each.f_code.co_filename)]
     return _module(installed[-1]).partition(".")[0] if installed else ""
 
 

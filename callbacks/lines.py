@@ -5,8 +5,8 @@ import math
 import operator
 import sys
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import accumulate, chain, repeat
 from pathlib import Path
@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from .columns import COLLECTING, LOADING, OWNED, THREAD
-from .frames import Place, leads_through, located, place_of
+from .frames import Place, Stack, leads_through, located, place_of, stack_of
 
 EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseconds from the thread that trains
 MOST = 2000  # looks: of a long training its first minutes
@@ -127,7 +127,7 @@ class Lines:
             sys.setswitchinterval(SHORT)
             try:
                 if late > HELD * interval:
-                    holds = place_of(self._phase(), stacks().get(self._thread))
+                    holds = place_of(self._phase(), stacks().get(self._thread, []))
                     self.looks.locked[holds] += late - (_seconds_without_core() - queued) > HELD * interval
                 while (left := due - time.monotonic()) < 0:
                     due += EVERY
@@ -136,10 +136,10 @@ class Lines:
                 queued = _seconds_without_core()
             finally:
                 sys.setswitchinterval(interval)
-            if place := self._note(phase, frames.get(self._thread)):
+            if place := self._note(phase, frames.get(self._thread, [])):
                 self.looks.lasted.append((lasted, place))
             for thread, name in self._others().items():
-                self._note(f"{THREAD}{name}", frames.get(thread))
+                self._note(f"{THREAD}{name}", frames.get(thread, []))
             frames.clear()  # a frame keeps its function's tensors, also when that has returned
         self._keep(self.looks)
 
@@ -147,12 +147,12 @@ class Lines:
         """As ``gc.callbacks``; a collection within a callback's hook is that callback's."""
         whole = when == "start" and info["generation"] == OLDEST and get_ident() == self._thread
         if whole and not self._phase().startswith(OWNED):
-            self._note(COLLECTING, sys._getframe().f_back)  # None where a thread ends
+            self._note(COLLECTING, stack_of(sys._getframe().f_back))
 
-    def _note(self, phase: str, frame: FrameType | None) -> Place | None:
-        if phase == LOADING and leads_through(frame, _QUEUE, "get"):
+    def _note(self, phase: str, stack: Stack) -> Place | None:
+        if phase == LOADING and leads_through(stack, _QUEUE, "get"):
             return None
-        place = place_of(phase, frame)
+        place = place_of(phase, stack)
         self.looks.seen[place] += 1
         return place
 
@@ -165,20 +165,33 @@ def _seconds_without_core() -> float:
         return math.nan
 
 
-def stacks() -> dict[int, FrameType]:
-    """The frame of each other thread, by its ``ident``; all frames around it are there, too.
+def stacks() -> dict[int, Stack]:
+    """The frames of each other thread, by its ``ident``.
+
+    All are read within one call of C, in which no other thread runs: a generator that yields meanwhile no longer knows
+    what called it.
 
     Reading them holds a lock of the interpreter. Before Python 3.12 that may begin a garbage collection, whose
     callbacks let other threads run: a process that one of them forks then, such as a loader worker, waits for that
     lock for ever (python/cpython#106883). And ``f_back`` makes the object of a frame; if the thread leaves that frame
     meanwhile, memory of another one is overwritten. So no collection begins in either.
     """
-    frames: dict[int, FrameType] = _uncollected(sys._current_frames)
-    frames.pop(get_ident(), None)  # this frame, which holds what holds it: a cycle with all the others in it
-    for frame in frames.values():
-        back = accumulate(chain((frame,), repeat("f_back")), getattr)  # type: ignore[arg-type]
-        _uncollected(partial(deque, iter(back.__next__, None), 0))
-    return frames
+    read = dict[str, dict[int, FrameType]]()
+    found: list[Stack] = _uncollected(partial(list, _reading(read)))
+    innermost = read.pop("frames")
+    stacks = dict(zip(innermost, found, strict=True))
+    stacks.pop(get_ident(), None)
+    innermost.clear()  # these hold this call's own frame, which holds them: a cycle with all the others in it
+    found.clear()
+    return stacks
+
+
+def _reading(read: dict[str, dict[int, FrameType]]) -> Iterator[Stack]:
+    """An iterator of C alone, which reads the frame of each thread, puts them into ``read``, and goes outwards."""
+    threads = map(read.setdefault, repeat("frames"), map(operator.call, (sys._current_frames,)))
+    innermost = chain.from_iterable(map(dict.values, threads))
+    backs = map(accumulate, map(chain, zip(innermost, strict=False), repeat(repeat("f_back"))), repeat(getattr))
+    return map(list, map(iter, map(operator.attrgetter("__next__"), backs), repeat(None)))  # until none is around
 
 
 def _uncollected(call: Callable[[], Any]) -> Any:

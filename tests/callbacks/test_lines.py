@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -205,6 +206,31 @@ over = True
 def test_a_thread_may_call_and_return_while_its_stack_is_looked_at() -> None:
     """Memory was overwritten where a collection began meanwhile: a crash within seconds, as Python 3.11 is."""
     subprocess.run([sys.executable, "-c", CALLING], check=True)
+
+
+def test_a_stack_keeps_what_called_a_generator_that_has_yielded_meanwhile() -> None:
+    """As a sampler's, which many batches' indices are drawn from."""
+    drawing, go_on, drawn = threading.Event(), threading.Event(), threading.Event()
+
+    def draw() -> Iterator[int]:
+        drawing.set()
+        go_on.wait()
+        yield 1
+
+    def ask(generator: Iterator[int]) -> None:
+        next(generator)
+        drawn.set()
+
+    generator = draw()
+    asker = threading.Thread(target=ask, args=(generator,))
+    asker.start()
+    drawing.wait()
+    stack = lines.stacks()[asker.ident or 0]
+    go_on.set()
+    drawn.wait()
+    asker.join()
+    names = [frame.f_code.co_name for frame in stack]
+    assert names.index("draw") + 1 == names.index("ask")
 
 
 class Local:
