@@ -3,6 +3,7 @@
 import gc
 import math
 import operator
+import os
 import sys
 import time
 from collections import Counter
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import accumulate, chain, repeat
 from pathlib import Path
-from threading import Event, Thread, get_ident
+from threading import Event, RLock, Thread, get_ident
 from types import FrameType
 from typing import Any
 
@@ -27,6 +28,13 @@ HELD = 0.8  # of Python's switch interval: so much too late, the thread waited f
 AHEAD = 2.0  # switch intervals before a look, from which on the lock is to be had at once
 SHORT = 5e-5  # seconds: the switch interval from then on
 _QUEUE = "/multiprocessing/queues.py"  # at which a loader worker waits to be asked for a batch
+
+
+# Held while the switch interval is short, which another look, or a process that is forked meanwhile, would take for the
+# usual one.
+_looking = RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_looking.acquire, after_in_parent=_looking.release, after_in_child=_looking.release)
 
 
 class Looks:
@@ -118,24 +126,26 @@ class Lines:
         for number in range(MOST):
             if number % KEEP == KEEP - 1:
                 self._keep(self.looks)
-            interval, now = sys.getswitchinterval(), time.monotonic()
+            with _looking:
+                interval, now = sys.getswitchinterval(), time.monotonic()
             due = max(due, now) + EVERY
             woken = max(now, due - AHEAD * interval)
             if self._over.wait(woken - now):
                 break
             late = time.monotonic() - woken
-            sys.setswitchinterval(SHORT)
-            try:
-                if late > HELD * interval:
-                    holds = place_of(self._phase(), stacks().get(self._thread, []))
-                    self.looks.locked[holds] += late - (_seconds_without_core() - queued) > HELD * interval
-                while (left := due - time.monotonic()) < 0:
-                    due += EVERY
-                time.sleep(left)
-                frames, phase, lasted = stacks(), self._phase(), self._lasted()
-                queued = _seconds_without_core()
-            finally:
-                sys.setswitchinterval(interval)
+            with _looking:
+                sys.setswitchinterval(SHORT)
+                try:
+                    if late > HELD * interval:
+                        holds = place_of(self._phase(), stacks().get(self._thread, []))
+                        self.looks.locked[holds] += late - (_seconds_without_core() - queued) > HELD * interval
+                    while (left := due - time.monotonic()) < 0:
+                        due += EVERY
+                    time.sleep(left)
+                    frames, phase, lasted = stacks(), self._phase(), self._lasted()
+                    queued = _seconds_without_core()
+                finally:
+                    sys.setswitchinterval(interval)
             if place := self._note(phase, frames.get(self._thread, [])):
                 self.looks.lasted.append((lasted, place))
             for thread, name in self._others().items():

@@ -1,10 +1,12 @@
 """Which lines of the user's own code training is in."""
 
 import gc
+import os
 import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -206,6 +208,23 @@ over = True
 def test_a_thread_may_call_and_return_while_its_stack_is_looked_at() -> None:
     """Memory was overwritten where a collection began meanwhile: a crash within seconds, as Python 3.11 is."""
     subprocess.run([sys.executable, "-c", CALLING], check=True)
+
+
+def test_looks_beside_each_other_and_forks_leave_the_switch_interval_as_it_was() -> None:
+    usual = sys.getswitchinterval()
+    beside = [Lines(lambda: "forward") for _ in range(4)]
+    for _ in range(20):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+            child = os.fork()
+        if not child:
+            os._exit(sys.getswitchinterval() != usual)
+        assert os.waitpid(child, 0)[1] == 0
+        pause()
+    for one in beside:
+        one.end()
+        one.thread.join()
+    assert sys.getswitchinterval() == usual
 
 
 def test_a_stack_keeps_what_called_a_generator_that_has_yielded_meanwhile() -> None:
