@@ -98,8 +98,8 @@ def slowing_down(record: Record, step: Step) -> Finding | None:
         if slowed
         else _GROWING.get(
             phase,
-            "Look for what grows with each step: losses kept with their graphs, lists, hooks registered again, a growing "
-            "model; on a CPU also numbers that decay below 1e-38, with which processors are slow "
+            "Look for what grows with each step: losses kept with their graphs, lists, hooks registered again, a "
+            "growing model; on a CPU also numbers that decay below 1e-38, with which processors are slow "
             "(torch.set_flush_denormal).",
         ),
         (),
