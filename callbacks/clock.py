@@ -141,6 +141,11 @@ class Clock(Phases):
         return self._since / 1e9
 
     @property
+    def lasted(self) -> float:
+        """The seconds since then."""
+        return (time.perf_counter_ns() - self._since) / 1e9
+
+    @property
     def updates(self) -> int:
         """How often an optimizer has stepped in this step."""
         return self._lap.updates

@@ -233,7 +233,7 @@ class StepLog:
         self.between = False  # whether the latest epoch has ended, and no other begun
         self.threads = Threads(
             lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase,
-            lambda: time.perf_counter() - clock.since,
+            lambda: clock.lasted,
             rows.folder,
         )
         self.flow, self.follows = Dataflow(lambda: clock.phase), alone  # whether it has steps to follow

@@ -105,7 +105,7 @@ def test_the_lines_of_phases_that_last_long_are_told_apart() -> None:
         if step % 5 == 0:
             evaluate()
     seen.end()
-    assert {one["function"] for one in seen.looks.records()} == {"pause", "evaluate"}
+    assert {one["function"] for one in seen.looks.records()} >= {"pause", "evaluate"}
     (late,) = seen.looks.late({"forward": 0.035}).records()
     assert (late["phase"], late["function"], late["share"]) == ("forward", "evaluate", 1.0)
     assert seen.looks.late({"backward": 0.035}).records() == []
