@@ -263,7 +263,7 @@ def fading(type_: torch.dtype) -> Tensor:
 
 def seconds(values: Tensor) -> float:
     began = time.perf_counter()
-    values.square()
+    values * 0.9
     return time.perf_counter() - began
 
 
