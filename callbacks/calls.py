@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from .contents import followed, has_denormals, is_followed, number_of, room_of, without_denormals
+from .contents import followed, has_denormals, number_of, room_of, without_denormals
 from .frames import Line
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
@@ -71,7 +71,7 @@ class Operation:
     zeros: float  # the share of them in the large factor of a product that has most
     factor: list[int]  # the shape of that factor
     alike: float  # of the rows that a large product or convolution computes with, the share that equal an earlier one
-    slowed: float  # the seconds of these that it takes for denormal numbers among its operands
+    slowed: float  # how many of these seconds denormal numbers among its operands cost
     sources: list["Source"]  # what computed its operands
     after: set["Operation"]  # what has written the parts of memory that it reads
     # How many operations its step had before Python can have made a part of what it reads: memory that no operation
@@ -128,7 +128,8 @@ class Call(NamedTuple):
     kwargs: Mapping[str, Any]
     arguments: list[Any]  # these, with what lists among them hold
     read: list[Tensor]
-    changed: list[Tensor]  # of these
+    unfollowed: bool  # whether it reads tensors that are not followed, such as sparse ones
+    changed: list[Tensor]  # of those it reads
     made: list[Tensor]  # changed or new
     views: bool  # whether all of its results are views of what it read
     escapes: bool  # whether some of its results are no such tensors
@@ -160,6 +161,7 @@ def call_of(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result:
         kwargs=kwargs,
         arguments=arguments,
         read=read,
+        unfollowed=sum(isinstance(one, Tensor) for one in arguments) > len(read),
         changed=changed,
         made=made,
         views=bool(results) and not made and not escapes,
@@ -178,21 +180,20 @@ def size_of(call: Call) -> Size:
 
 
 def slowed_by_denormals(call: Call) -> float:
-    """The seconds that it takes longer because of denormal numbers among its operands: processors are slow with these.
+    """How many seconds longer it takes because of denormal numbers among its operands: processors are slow with these.
 
-    For that it runs twice more, on copies.
+    It runs twice more for that, on copies; only an operation of torch's own that changes nothing but followed tensors.
     """
-    aten = call.func.namespace == "aten" and not call.escapes and not is_random(call.func)  # no more than computes
+    computes = call.func.namespace == "aten" and not (call.escapes or call.unfollowed or is_random(call.func))
     small = sum(one.nbytes for one in call.read) <= _COPIED
-    if not (aten and small and any(has_denormals(one) for one in call.read)):
+    if not (computes and small and any(has_denormals(one) for one in call.read)):
         return 0.0
     return max(0.0, _seconds_on(call, Tensor.clone) - _seconds_on(call, without_denormals))
 
 
 def _seconds_on(call: Call, copy: Callable[[Tensor], Tensor]) -> float:
     """The seconds of another call on copies of its operands."""
-    operands = call.args, dict(call.kwargs)
-    args, kwargs = tree_map_only(Tensor, lambda one: copy(one) if is_followed(one) else one, operands)
+    args, kwargs = tree_map_only(Tensor, copy, (call.args, dict(call.kwargs)))
     began = time.perf_counter()
     call.func(*args, **kwargs)
     return time.perf_counter() - began

@@ -142,7 +142,7 @@ class Clock(Phases):
 
     @property
     def lasted(self) -> float:
-        """The seconds since then."""
+        """Seconds since the innermost phase began, or was last interrupted."""
         return (time.perf_counter_ns() - self._since) / 1e9
 
     @property

@@ -8,7 +8,7 @@ from torch import Tensor
 
 LARGE, LOOKED_AT = 100_000, 100_000  # numbers of a factor that is looked at, and about as many of a larger one
 COMPARED = 1_000_000  # numbers of rows, at most
-_BITS = {  # of such a number: as which integers to read them, those beside the sign, and where the exponent begins
+_BITS = {  # of each type: integers of its size, all bits but the sign, and the lowest bit of the exponent
     torch.float64: (torch.int64, 2**63 - 1, 2**52),
     torch.float32: (torch.int32, 2**31 - 1, 2**23),
     torch.bfloat16: (torch.int16, 2**15 - 1, 2**7),
@@ -79,7 +79,7 @@ def without_denormals(tensor: Tensor) -> Tensor:
 
 
 def _denormal(tensor: Tensor) -> Tensor:
-    """Which numbers are, by their bits: a processor that flushes them compares them as zeros."""
+    """A mask of its denormal numbers, by their bits: a processor that flushes them compares them as zeros."""
     integers, unsigned, exponent = _BITS[tensor.dtype]
     bits = tensor.view(integers) & unsigned
     return (bits > 0) & (bits < exponent)

@@ -238,8 +238,7 @@ class Dataflow(TorchDispatchMode):
             if not writers:
                 since = max(since, memory.since - self._before)
         floats = [one for one in call.arguments if isinstance(one, float)]
-        unfollowed = sum(isinstance(one, Tensor) for one in call.arguments) > len(call.read)
-        if unfollowed or self._floats.setdefault((call.name, caller), floats) != floats:
+        if call.unfollowed or self._floats.setdefault((call.name, caller), floats) != floats:
             since = len(self.operations) - self._before
         return after, since
 

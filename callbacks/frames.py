@@ -29,7 +29,7 @@ from .columns import (
 )
 
 Line = tuple[str, int, str]  # file, number, function
-Stack = Sequence[FrameType]  # the innermost first; a generator's knows no longer what called it once it has yielded
+Stack = Sequence[FrameType]  # the innermost first; once a generator yields, its frame forgets what called it
 Place = tuple[str, Line | None, str]  # phase, line, library
 
 LOADS = ("data_wait", LOADING)  # phases
@@ -98,7 +98,7 @@ def located(line: Line | None) -> dict[str, Any]:
 
 
 def stack_of(frame: FrameType | None) -> Stack:
-    """Of the calling thread, from this frame on; empty where there is none, as where a thread ends."""
+    """The calling thread's stack from this frame outwards; empty without a frame, as when the thread ends."""
     stack = list[FrameType]()
     while frame is not None:
         stack.append(frame)

@@ -197,7 +197,7 @@ def stacks() -> dict[int, Stack]:
 
 
 def _reading(read: dict[str, dict[int, FrameType]]) -> Iterator[Stack]:
-    """An iterator of C alone, which reads the frame of each thread, puts them into ``read``, and goes outwards."""
+    """An iterator made of C functions alone: it puts each thread's frame into ``read``, and gives its stack."""
     threads = map(read.setdefault, repeat("frames"), map(operator.call, (sys._current_frames,)))
     innermost = chain.from_iterable(map(dict.values, threads))
     backs = map(accumulate, map(chain, zip(innermost, strict=False), repeat(repeat("f_back"))), repeat(getattr))

@@ -112,7 +112,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         "broadcast": _waste(flow, last, lambda one: float((one.forward or one) in broadcast)),
         "loop": _waste(flow, last, saved, loop_of),
         "attention": _waste(flow, first, lambda one: float((one.forward or one) in attention)),
-        "denormal": _waste(flow, last, lambda one: min(1.0, one.slowed / one.seconds) if one.slowed else 0.0),
+        "denormal": _waste(flow, last, lambda one: one.slowed and one.slowed / max(one.seconds, one.slowed)),
     }
     if kind := kinds["constant"]:
         kind["functions"] = _nothing_but(constant, last)

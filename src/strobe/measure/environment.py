@@ -74,7 +74,7 @@ def usable_cores(cgroup: Path = CGROUP, own: Path = OWN_CGROUP) -> int:
 
 
 def physical_cores() -> int | None:
-    """The usable cores, but for those that are second threads of others; None where the system does not tell."""
+    """The usable cores, with hardware threads of one core counted once; None where the system does not tell."""
     folder = Path("/sys/devices/system/cpu")
     with contextlib.suppress(OSError):
         cores = {(folder / f"cpu{one}/topology/thread_siblings_list").read_text() for one in os.sched_getaffinity(0)}

@@ -232,11 +232,12 @@ def _too_few_threads(record: Record, step: Step, title: str) -> Finding | None:
     if tried(record, "threads") or seconds < NOTABLE * step.seconds:
         return None
     idle = percent(record.number("machine", "idle") or 0.0)
+    limits = "threads=" if record.text("script") is None else "torch.set_num_threads()"
     return Finding(
         "threads",
         title,
         f"{idle} of the cores' time was idle. Unless told otherwise, torch has a thread for each core.",
-        "Leave out torch.set_num_threads() and OMP_NUM_THREADS. If they are meant for loader workers: each has one "
+        f"Leave out {limits} and OMP_NUM_THREADS. If they are meant for loader workers: each has one "
         "thread anyway, and a call in the data set's __init__ holds for training, too.",
         (),
         up_to(without(step, compute=seconds)),
