@@ -136,11 +136,6 @@ class Clock(Phases):
         return self._current
 
     @property
-    def since(self) -> float:
-        """When it began, by time.perf_counter; later, where another interrupted it."""
-        return self._since / 1e9
-
-    @property
     def lasted(self) -> float:
         """Seconds since the innermost phase began, or was last interrupted."""
         return (time.perf_counter_ns() - self._since) / 1e9

@@ -272,7 +272,7 @@ def test_numbers_that_processors_are_slow_with_are_told(type_: torch.dtype) -> N
     torch.manual_seed(0)
     layer, signal = nn.Linear(500, 200, dtype=type_), fading(type_)
     if min(seconds(signal) for _ in range(5)) < 3 * min(seconds(signal * 0) for _ in range(5)):
-        pytest.skip("this processor is as fast with denormal numbers")
+        pytest.skip("intended: this processor is as fast with denormal numbers")
     before = signal.clone()
     told = found(lambda: layer(signal).square().sum().backward())["denormal"]
     assert told is not None
