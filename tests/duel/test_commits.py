@@ -83,7 +83,7 @@ def nothing_is_left(project: Path) -> bool:
 
 def test_two_commits_take_turns_and_nothing_is_left(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (project / "train.py").write_text(SCRIPT + "# a change\n")
-    options = ("--seconds", "0.1", "--quads", "4", "--fail-if-slower", "5%")
+    options = ("--seconds", "0.1", "--quads", "8", "--fail-if-slower", "5%")
     code, text = said(capsys, *options, "--commit", "fast", "--commit", "slow", *COMMAND)
     assert code == 3, text
     assert "A starts: python train.py loader=native of fast" in text
