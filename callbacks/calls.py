@@ -1,16 +1,14 @@
 """Calls of torch's operations: what they read, and what they write."""
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, ValuesView
+from collections.abc import Iterable, Iterator, Mapping, ValuesView
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
 
-from .contents import followed, has_denormals, number_of, room_of, without_denormals
+from .contents import followed, number_of, room_of
 from .frames import Line
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
@@ -25,7 +23,6 @@ DECOMPOSITIONS = {  # and what solves by them: the place of the matrix among the
 PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 SOFTMAX = {"_softmax", "_log_softmax"}
 _COPYING = {"_to_copy", "clone", "copy_"}
-_COPIED = 2**28  # bytes of operands, at most, for a look at what an operation takes without its denormal numbers
 
 
 class CallSite(NamedTuple):
@@ -44,6 +41,13 @@ class Size(NamedTuple):
     shape: list[int]  # of that result
     bytes: int  # of that result
     full: int  # operands that are as large
+
+
+class Slower(NamedTuple):
+    """How much longer an operation takes than a variant of it (``variants.py``), and what the record says of that."""
+
+    seconds: float  # negative where the variant is slower
+    details: Mapping[str, Any]
 
 
 class Autograd(NamedTuple):
@@ -71,7 +75,7 @@ class Operation:
     zeros: float  # the share of them in the large factor of a product that has most
     factor: list[int]  # the shape of that factor
     alike: float  # of the rows that a large product or convolution computes with, the share that equal an earlier one
-    slowed: float  # how many of these seconds denormal numbers among its operands cost
+    slower: Mapping[str, "Slower"]  # than variants of it, by kind
     sources: list["Source"]  # what computed its operands
     after: set["Operation"]  # what has written the parts of memory that it reads
     # How many operations its step had before Python can have made a part of what it reads: memory that no operation
@@ -177,26 +181,6 @@ def size_of(call: Call) -> Size:
     numbers = [min(one.numel(), room_of(one)) for one in call.read]
     full = sum(count >= makes for count in numbers)
     return Size(reads=max(numbers, default=0), makes=makes, shape=shape, bytes=size, full=full)
-
-
-def slowed_by_denormals(call: Call) -> float:
-    """How many seconds longer it takes because of denormal numbers among its operands: processors are slow with these.
-
-    It runs twice more for that, on copies; only an operation of torch's own that changes nothing but followed tensors.
-    """
-    computes = call.func.namespace == "aten" and not (call.escapes or call.unfollowed or is_random(call.func))
-    small = sum(one.nbytes for one in call.read) <= _COPIED
-    if not (computes and small and any(has_denormals(one) for one in call.read)):
-        return 0.0
-    return max(0.0, _seconds_on(call, Tensor.clone) - _seconds_on(call, without_denormals))
-
-
-def _seconds_on(call: Call, copy: Callable[[Tensor], Tensor]) -> float:
-    """The seconds of another call on copies of its operands."""
-    args, kwargs = tree_map_only(Tensor, copy, (call.args, dict(call.kwargs)))
-    began = time.perf_counter()
-    call.func(*args, **kwargs)
-    return time.perf_counter() - began
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:

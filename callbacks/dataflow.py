@@ -34,10 +34,10 @@ from .calls import (
     is_pointwise,
     is_random,
     size_of,
-    slowed_by_denormals,
 )
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
 from .frames import Line, instructions_of, is_in_torchs_loop, may_detach, user_lines
+from .variants import slower_than_variants
 
 STEPS = 2  # that are followed: the second one shows what becomes of the first one's results, and what is the same
 CALLING = 5e-5  # seconds before an operation, at most, that count as calling it
@@ -201,7 +201,7 @@ class Dataflow(TorchDispatchMode):
             zeros=zeros,
             factor=factor,
             alike=self._alike(call),
-            slowed=slowed_by_denormals(call) if len(self.spent) == STEPS - 1 else 0.0,
+            slower=slower_than_variants(call) if len(self.spent) == STEPS - 1 else {},
             sources=sources,
             after=after,
             since=since,

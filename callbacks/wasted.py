@@ -3,6 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,10 +13,11 @@ from .calls import PICKING, PRODUCTS, SOFTMAX, Operation
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow
 from .frames import Line, located
+from .variants import VARIANTS
 
 KINDS = (
     *("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast", "attention"),
-    "denormal",
+    *VARIANTS,
 )
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
 ALIKE = 0.8  # of a factor's rows equal an earlier one: each is computed five times
@@ -49,7 +51,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     - ``broadcast``: large tensors, made of far smaller ones and reduced again, of this ``shape`` and so many ``bytes``.
     - ``loop``: what rounds of a loop take, ``rounds`` of them, that could be computed at once.
     - ``attention``: scaling, masking and softmax between two products, of this ``shape``, that one operation computes.
-    - ``denormal``: what operations take longer for numbers so close to zero that a processor computes slowly with them.
+    - ``denormal``, ``dtype``, ``length``: what operations take longer than their ``variants``, with what these tell.
 
     Each has, by the names of phases, the share of the phase's time; and the ``file``, ``line`` and ``function`` where
     most of it is, None outside of the user's own code.
@@ -112,7 +114,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         "broadcast": _waste(flow, last, lambda one: float((one.forward or one) in broadcast)),
         "loop": _waste(flow, last, saved, loop_of),
         "attention": _waste(flow, first, lambda one: float((one.forward or one) in attention)),
-        "denormal": _waste(flow, last, lambda one: one.slowed and one.slowed / max(one.seconds, one.slowed)),
+        **{kind: _waste(flow, last, partial(_slower, kind)) for kind in VARIANTS},
     }
     if kind := kinds["constant"]:
         kind["functions"] = _nothing_but(constant, last)
@@ -131,6 +133,9 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         kind |= {"shape": largest.size.shape, "bytes": largest.size.bytes}
     if kind := kinds["attention"]:
         kind["shape"] = max(attention, key=lambda one: one.size.makes).size.shape
+    for name in VARIANTS:
+        if kind := kinds[name]:
+            kind |= max((one.slower[name] for one in last if name in one.slower), key=lambda one: one.seconds).details
     if kind := kinds["loop"]:
         weights = defaultdict[int, float](float)  # of loops within each other
         for one, rounds in looped.items():
@@ -290,14 +295,21 @@ def _waste(
     lines_of: Callable[[Operation], Sequence[Line]] = lambda one: one.lines,
 ) -> dict[str, Any] | None:
     """What a share of each of these operations takes of their phases, and where most of it is."""
-    lost, whole, places = defaultdict[str, float](float), {}, []
+    lost, spent, places = defaultdict[str, float](float), {}, []
     for one in operations:
         if one.phase in PHASES and (seconds := one.seconds * share_of(one)):
             lost[one.phase] += seconds
-            whole[one.phase] = max(lost[one.phase], flow.spent[one.step].get(one.phase, 0.0))
+            spent[one.phase] = flow.spent[one.step].get(one.phase, 0.0)
             places.append((seconds, lines_of(one)))
-    shares = {phase: share for phase in lost if (share := lost[phase] / whole[phase]) >= LEAST}
+    shares = {phase: seconds / max(seconds, spent[phase]) for phase, seconds in lost.items() if seconds > 0}
+    shares = {phase: share for phase, share in shares.items() if share >= LEAST}
     return {**shares, **located(_where(places))} if shares else None
+
+
+def _slower(variant: str, operation: Operation) -> float:
+    """The share of its time that it takes longer than this variant."""
+    lost = operation.slower[variant].seconds if variant in operation.slower else 0.0
+    return lost and lost / max(operation.seconds, abs(lost))
 
 
 def _apart(operation: Operation, other: Operation | None) -> Sequence[Line]:

@@ -22,6 +22,8 @@ EXPLAINED = (
     ("workers_hurt", "threads", "the workers find no cores because the threads take them"),
     ("single_thread", "small_batch", "a step of short operations, each of one thread, whatever its size"),
     ("single_thread", "threads", "threads without a core slow all but one"),
+    ("dtype", "precision", "the whole step was measured in float32"),
+    ("precision", "dtype", "its operations were measured in float32, one by one"),
     ("single_thread", "memory_layout", "in the other layout the operations have parallel kernels"),
     *(
         ("single_thread", cause, "it is what its one thread does")

@@ -16,6 +16,8 @@ WITHOUT = {
     "unbatched_loop": "If they were",
     "unfused_attention": "Fused",
     "denormals": "Without them",
+    "dtype": "In float32",
+    "fft_length": "With better ones",
     "threads": "On all of them",
 }
 MOST_UNCERTAIN = 3  # are named

@@ -1,4 +1,4 @@
-"""Computing that nothing uses: on padding, for gradients of nothing, and what a step has computed before."""
+"""Computing that a step could leave out: for nothing, again, or on operands that make it slow."""
 
 from dataclasses import dataclass
 
@@ -77,6 +77,25 @@ FOR_NOTHING = {  # by cause
         "Call torch.set_flush_denormal(True) at the start of the script: they count as zeros then. Threads that torch "
         "has started before it is called stay slow. Or set them to zero where they come from, such as a signal that "
         "fades out.",
+    ),
+    "dtype": Waste(
+        "dtype",
+        "computing in a slower type of numbers",
+        "Computing in {dtype} costs {share} of each step",
+        "Operations on {dtype} numbers take {seconds} of each {step} step longer than they would on float32.{place}",
+        "Compute in float32, and compare the accuracy. float64 often comes from NumPy: convert it once, where the data "
+        "is made, by astype(numpy.float32); model.float() converts weights. Numbers of 16 bits that a processor only "
+        "emulates come from autocast, or from the trainer's precision.",
+    ),
+    "fft_length": Waste(
+        "length",
+        "Fourier transforms of awkward lengths",
+        "The lengths of Fourier transforms cost {share} of each step",
+        "Those of {length} numbers take longer than those of {quick}, a number with small prime factors only: "
+        "{seconds} of each {step} step.{place}",
+        "Let the transforms have a length whose prime factors are small, such as scipy.fft.next_fast_len() gives: "
+        "rfft(x, n=...) appends zeros. That leaves convolutions as they are if the rest is cut off; a spectrum gets "
+        "slightly closer frequencies.",
     ),
     "unfused_attention": Waste(
         "attention",

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -80,6 +81,34 @@ class FadingNetwork(SmallNetwork):
         features = self.conv1(images).relu()
         window = torch.linspace(-9.4, 9.4, features.shape[-1]).square().neg().exp()
         logits: Tensor = self.head(self.conv2(features * window).relu().mean((2, 3)))
+        return logits
+
+
+class DoubleNetwork(SmallNetwork):
+    """A network that mixes the places of an image by a matrix of NumPy's, and so in float64."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__(channels, classes)
+        self.mixing = torch.from_numpy(np.cos(np.outer(np.arange(64), np.arange(512))))
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.conv1(images).relu()
+        mixed = torch.tanh(features.flatten(2).to(self.mixing.dtype) @ self.mixing)
+        back = (mixed @ self.mixing.T / 512).float().view_as(features)
+        logits: Tensor = self.head(self.conv2(features + back).relu().mean((2, 3)))
+        return logits
+
+
+class SpectralNetwork(SmallNetwork):
+    """A network that smooths the features of an image along its places, by Fourier transforms of a prime length."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.conv1(images).relu()
+        places, length = features[0].numel(), 4099
+        kernel = torch.linspace(0, 3, places).neg().exp()
+        spectrum = torch.fft.rfft(features.flatten(1), n=length) * torch.fft.rfft(kernel, n=length)
+        smooth = torch.fft.irfft(spectrum, n=length)[:, :places].view_as(features)
+        logits: Tensor = self.head(self.conv2(features + smooth).relu().mean((2, 3)))
         return logits
 
 

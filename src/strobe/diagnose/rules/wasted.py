@@ -60,6 +60,7 @@ def _words(record: Record, kind: str, seconds: float, step: Step) -> dict[str, A
     calls, name = record.count(kind, "calls") or 0, record.text(kind, "name")
     called = f"{name} is called {calls} times on the same input"
     part, code = record.number(kind, "share") or 0.0, record.text(kind, "code")
+    lengths = [one for one in record.items(kind, "shape") if isinstance(one, int)]
     file, line, function = record.text(kind, "file"), record.count(kind, "line"), record.text(kind, "function")
     return {
         "share": percent(seconds / step.seconds),
@@ -67,10 +68,13 @@ def _words(record: Record, kind: str, seconds: float, step: Step) -> dict[str, A
         "step": duration(step.seconds),
         "place": f" Most of it is in {function}, {at_line(file, line, code)}." if file and line and function else "",
         "repeats": called if name else f"A step computes the same {calls} times",
-        "shape": " x ".join(f"{side:,}" for side in record.items(kind, "shape") if isinstance(side, int)),
+        "shape": " x ".join(f"{side:,}" for side in lengths),
         "part": part,
         "alike": percent(part),
         "bytes": size(record.number(kind, "bytes") or 0.0),
+        "dtype": record.text(kind, "dtype"),
+        "length": f"{lengths[0]:,}" if lengths else "",
+        "quick": f"{lengths[-1]:,}" if lengths else "",
         "rounds": record.count(kind, "rounds") or 0,
     }
 
