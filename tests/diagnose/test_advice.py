@@ -318,6 +318,10 @@ def test_what_is_wasted_is_told_with_its_line_and_size() -> None:
     (denormals,) = of("denormals", example("denormals"))
     assert denormals.title == "Denormal numbers cost 63% of each step"
     assert "Most of it is in forward, at train.py:31." in denormals.evidence
+    (double,) = of("dtype", example("dtype"))
+    assert "Computing in float64 costs" in double.title
+    (transforms,) = of("fft_length", example("fft_length"))
+    assert "Those of 47,999 numbers take longer than those of 48,000" in transforms.evidence
     (large,) = of("large_temporary", example("large_temporary"))
     assert "of each step makes and reduces a tensor of 134 MB" in large.title
     assert "4,096 x 256 x 32 numbers" in large.evidence

@@ -282,6 +282,19 @@ def test_sixteen_bits_that_the_processor_emulates_are_left(used: str) -> None:
     assert finding.title == "Single precision is faster on this processor"
 
 
+def test_the_type_of_operations_is_measured_rather_than_that_of_weights_bounded() -> None:
+    def double(summary: dict[str, Any], config: dict[str, Any]) -> None:
+        summary.update(accelerator="cpu", device_seconds=None, trace_evidence=None, weights="float64", ceilings=None)
+
+    def measured(summary: dict[str, Any], config: dict[str, Any]) -> None:
+        double(summary, config)
+        summary["dtype"] = {"forward": 0.3, "backward": 0.3, "dtype": "float64"}
+
+    assert found("precision", double).title == "The weights are in double precision"
+    assert not changed("precision", measured)
+    assert changed("dtype", measured)
+
+
 def own_loop(summary: dict[str, Any], config: dict[str, Any]) -> None:
     """A script's own loop, in which nothing is measured beside training, and nothing tells when it copies."""
     summary.update(script="train.py", ceilings=None)

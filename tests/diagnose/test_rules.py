@@ -136,6 +136,8 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "zeros": [{"summary__sparse": None}, {"summary__sparse": {"name": "GCN", "shape": [9, 9], "share": 0.99}}],  # old
     "alike_rows": [{"summary__alike": None}, {"summary__accelerator": "cuda"}],
     "denormals": [{"summary__denormal": None}, {"summary__accelerator": "cuda"}],
+    "dtype": [{"summary__dtype": None}, {"summary__accelerator": "cuda"}],
+    "fft_length": [{"summary__length": None}, {"summary__accelerator": "cuda"}],
     "large_temporary": [{"summary__broadcast": None}, {"summary__accelerator": "cuda"}],
     "unfused_attention": [{"summary__attention": None}, {"summary__accelerator": "cuda"}],
     "unbatched_loop": [
