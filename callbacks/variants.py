@@ -15,7 +15,7 @@ from .contents import has_denormals, without_denormals
 VARIANTS = ("denormal", "dtype", "length")
 RUNS, LONG = 2, 0.05  # of each variant: the quicker one counts; seconds of one that needs no other
 _COPIED = 2**28  # bytes of operands, at most
-_MANY = 1000  # numbers: fewer are as quick in any type
+_MANY = 256  # numbers: with fewer, hardly anything can be gained
 _SINGLE = {
     torch.float64: torch.float32,
     torch.float16: torch.float32,
@@ -39,12 +39,13 @@ def slower_than_variants(call: Call) -> dict[str, Slower]:
     """
     if call.func.namespace != "aten" or call.escapes or call.unfollowed or is_random(call.func):
         return {}
-    if sum(one.nbytes for one in call.read) > _COPIED:
+    read, made = ([one for one in tensors if one.numel() >= _MANY] for tensors in (call.read, call.made))
+    if not (read or made) or sum(one.nbytes for one in call.read) > _COPIED:
         return {}
     variants = dict[str, tuple[Callable[[], Arguments], Mapping[str, Any]]]()
-    if any(has_denormals(one) for one in call.read):
+    if any(has_denormals(one) for one in read):
         variants["denormal"] = (lambda: _copied(call, without_denormals)), {}
-    other = next((one.dtype for one in (*call.read, *call.made) if one.dtype in _SINGLE and one.numel() > _MANY), None)
+    other = next((one.dtype for one in (*read, *made) if one.dtype in _SINGLE), None)
     if other is not None:
         variants["dtype"] = (lambda: _in_single(call)), {"dtype": str(other).removeprefix("torch.")}
     if call.name in _TRANSFORMS:

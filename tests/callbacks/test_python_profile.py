@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, Dataset
 from strobe.callbacks.python_profile import PythonProfiler
 from support.fitting import SAMPLES, Model, fit, trainer_with
 
-FINE = 1e-4  # seconds between samples: tiny steps get some
+FINE = 5e-4  # seconds between samples: tiny steps get some
 EVENTS = ["python_events.prof", "python_events.txt"]
 SAMPLES_FILES = ["python_sampling.html", "python_sampling.txt"]
 FILES = {"events": EVENTS, "sampling": SAMPLES_FILES}

@@ -23,6 +23,7 @@ from strobe.diagnose.symptoms import (
     cores_of_a_rank,
     scaling,
     tried,
+    without_threads,
 )
 from strobe.present.format import cores, counted, duration, estimate, pace, percent, rate
 from strobe.records.run import Alternative, Figure, Record
@@ -228,8 +229,7 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
 
 def _too_few_threads(record: Record, step: Step, title: str) -> Finding | None:
     """Fewer threads than cores, with nothing measured: at best operations gain all cores."""
-    seconds = seconds_of("threads", record, step)
-    if tried(record, "threads") or seconds < NOTABLE * step.seconds:
+    if not without_threads(record) or (seconds := seconds_of("threads", record, step)) < NOTABLE * step.seconds:
         return None
     idle = percent(record.number("machine", "idle") or 0.0)
     limits = "threads=" if record.text("script") is None else "torch.set_num_threads()"
