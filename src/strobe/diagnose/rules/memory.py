@@ -7,7 +7,7 @@ from strobe.records.run import Figure, Record
 
 HOUR, DAY = 3600.0, 86400.0  # seconds: memory that is full within an hour comes first, after a day it does not matter
 SEEN = 60.0  # times as long as the growth was seen: what lies further ahead is a guess
-LEAST_GROWTH, LEAST_SHARE = 16e6, 0.05  # bytes, and of the first reading: processes grow so much when they start
+LEAST_GROWTH, LEAST_SHARE = 64e6, 0.05  # bytes, and of the first reading: processes grow so much in their first minute
 _GROWS = {
     "workers_memory": (
         "The loader workers' memory grows",
