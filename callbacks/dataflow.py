@@ -9,7 +9,7 @@ import sys
 import time
 import weakref
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -35,6 +35,7 @@ from .calls import (
     is_random,
     size_of,
 )
+from .columns import PHASES
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
 from .frames import Line, instructions_of, is_in_torchs_loop, may_detach, user_lines
 from .variants import slower_than_variants
@@ -43,6 +44,7 @@ STEPS = 2  # that are followed: the second one shows what becomes of the first o
 CALLING = 5e-5  # seconds before an operation, at most, that count as calling it
 FEW = 16  # numbers: Python may make such a tensor anew each time, and their values tell whether it is the same
 MOST = 30_000  # operations, after which no more are followed
+NAMED = 5  # of each phase, by how long they take
 
 _REPLACING = {"copy_", "fill_", "zero_"}
 _LEFT = {"mm": 0, "addmm": 1}  # the operand each of whose rows makes a row of the product
@@ -141,6 +143,14 @@ class Dataflow(TorchDispatchMode):
                 if one.writer is not None and not one.reference.expired():  # type: ignore[no-untyped-call]
                     one.writer.lasts = True
             self.remove()
+
+    def costliest(self) -> dict[str, dict[str, float]]:
+        """Of each phase, the operations that take most of it, by name: their shares, the largest first."""
+        shares = {phase: Counter[str]() for phase in PHASES}
+        for one in self.operations:
+            if (spent := sum(step.get(one.phase, 0.0) for step in self.spent)) > 0 and one.phase in shares:
+                shares[one.phase][one.name] += one.seconds / spent  # type: ignore[assignment]  # is any number
+        return {phase: dict(names.most_common(NAMED)) for phase, names in shares.items() if names}
 
     @property
     def follows(self) -> bool:

@@ -239,6 +239,7 @@ class StepLog:
         self.flow, self.follows = Dataflow(lambda: clock.phase), alone  # whether it has steps to follow
         self.knows_updates = True  # or a script may read gradients anywhere, to change its weights itself
         self._wasted: dict[str, Any] = dict.fromkeys(KINDS)  # of their operations
+        self._costliest: dict[str, dict[str, float]] = {}
         self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
@@ -280,7 +281,7 @@ class StepLog:
                     updated=self.knows_updates and lap.updates > 0,
                 )
             if len(flow.spent) == STEPS:
-                self._wasted = wasted(flow)
+                self._wasted, self._costliest = wasted(flow), flow.costliest()
                 flow.operations.clear()
         except Exception as error:
             flow.failure = error
@@ -304,6 +305,7 @@ class StepLog:
             "lines": self.threads.lines(),
             "long_lines": self.threads.long_lines(usual),
             "operations": self.threads.operations(),
+            "costliest": self._costliest,
             **self._wasted,
         }
 

@@ -215,3 +215,18 @@ def test_tensors_of_other_kinds_are_passed_on(made: Callable[[], Any]) -> None:
         optimizer.step()
 
     assert not kinds(found(step)) - {"unused_backward", "constant"}  # the places in a nested tensor do not change
+
+
+def test_the_costliest_operations_of_each_phase_are_told() -> None:
+    phase, values = ["forward"], torch.randn(500, 500)
+    flow = Dataflow(lambda: phase[0])
+    flow.begin()
+    for _ in range(STEPS):
+        phase[0] = "forward"
+        _ = (values @ values).abs()
+        phase[0] = "callbacks/Mine"
+        values.exp()
+        flow.end_step({"forward": 1.0, "callbacks/Mine": 1.0})
+    told = flow.costliest()
+    assert [(name, list(operations)) for name, operations in told.items()] == [("forward", ["mm", "abs"])]
+    assert 0 < sum(told["forward"].values()) < 1

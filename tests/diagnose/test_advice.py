@@ -331,6 +331,17 @@ def test_what_is_wasted_is_told_with_its_line_and_size() -> None:
     assert loop.title == "256 rounds of a loop could be computed at once"
 
 
+@pytest.mark.parametrize(("cause", "phase"), [("single_thread", "forward"), ("nothing", "backward")])
+def test_the_costliest_operations_of_a_phase_are_named_where_no_line_is_to_blame(cause: str, phase: str) -> None:
+    shares = {"bernoulli_": 0.5, "addmm": 0.11, "gelu": 0.09}
+    record = example(cause, summary__efficiency=0.5)
+    record.summary["costliest"] = {phase: shares}
+    named = "Its costliest operations are bernoulli_ (50%) and addmm (11%)."
+    assert named in of(cause, record)[0].evidence
+    record.summary["accelerator"] = "cuda"  # whose host only launches them
+    assert named not in "".join(one.evidence for one in of(cause, record))
+
+
 @pytest.mark.parametrize("cause", ["single_thread", "small_operations"])
 def test_what_a_loop_of_operations_explains_is_not_told_beside_it(cause: str) -> None:
     record = example(cause)

@@ -106,6 +106,7 @@ def summarise(
         "lines": [],
         "long_lines": [],
         "operations": None,
+        "costliest": {},
         "padding": None,
         **dict.fromkeys(KINDS),
         "ignored_labels": None,

@@ -7,7 +7,7 @@ from typing import Any
 from strobe.callbacks.columns import PHASES, SAMPLING
 from strobe.diagnose.looks import in_waiting
 from strobe.diagnose.predict import Step, step_of
-from strobe.present.format import percent, size
+from strobe.present.format import listed, percent, size
 from strobe.records.run import Record, as_number
 
 INTERVAL = "trainer.val_check_interval"
@@ -22,6 +22,7 @@ FAR_BEYOND = 2.0  # times the stored pixels of an image: beyond this most are in
 SHARED = 1.25  # times as fast as one process several workers load at most, if something that they share holds them
 APART = 0.5  # times as fast as one process: if workers are slower, sending batches costs more than making them
 BY_ITSELF = 0.5  # of the wait for workers, in which the thread that trains computes itself
+COSTLY, NAMED = 0.1, 3  # of a phase: operations that take less are not named; so many at most
 MANY, FIXED = 500, 0.1  # differentiable operations of a step; the share of it from which on their fixed cost is told
 CHEAPER = "make the sampler cheaper, for example by drawing the indices of many batches at once"
 NEARLY = 0.25  # of a core: what else runs now and then on one that is idle
@@ -171,6 +172,17 @@ def operations_of(record: Record) -> float:
     """How many differentiable operations a mean step makes; 0 if unknown."""
     ended = sum(as_number(count) or 0.0 for count in record.mapping("steps").values())
     return (record.number("operations", "count") or 0.0) / max(1.0, ended)
+
+
+def costliest(record: Record, phase: str) -> str:
+    """The operations that take most of a phase, such as ``addmm (40%) and gelu (12%)``.
+
+    Empty where none does, or on a GPU, whose host only launches them.
+    """
+    if record.text("accelerator") != "cpu":
+        return ""
+    shares = {name: as_number(share) or 0.0 for name, share in record.mapping("costliest", phase).items()}
+    return listed([f"{name} ({percent(share)})" for name, share in shares.items() if share >= COSTLY][:NAMED])
 
 
 def many_operations(record: Record, step: Step) -> tuple[float, float]:

@@ -4,7 +4,7 @@ from strobe.diagnose.attribution import IN_WORDS
 from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import FINE, NO_CAUSE, Finding
-from strobe.diagnose.symptoms import MANY, PREPARING, operations_of, preparing, too_low
+from strobe.diagnose.symptoms import MANY, PREPARING, costliest, operations_of, preparing, too_low
 from strobe.present.format import pace, percent
 from strobe.records.run import Figure, Record
 
@@ -69,6 +69,8 @@ def _largest(record: Record, scaling: str) -> str:
     if largest is None or not total or (largest in PREPARING and scaling):
         return ""
     share = percent(seconds[largest] / total)
+    if operations := costliest(record, largest):
+        return f" The largest part of a step is {_PHASES[largest]}, {share}. Its costliest operations are {operations}."
     shows = "its trace shows the" if record.items("traces") else "profiler=trace shows its"
     return f" The largest part of a step is {_PHASES[largest]}, {share}: {shows} operators."
 

@@ -15,7 +15,7 @@ from strobe.diagnose.attribution import (
 from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import NAMES_LINES, Finding
-from strobe.diagnose.symptoms import PREPARING, many_operations
+from strobe.diagnose.symptoms import PREPARING, costliest, many_operations
 from strobe.present.format import cores, duration, percent
 from strobe.records.run import Record
 
@@ -30,7 +30,8 @@ _INSTEAD = {
     "torch.nn.utils.parametrize.cached(). The backward pass then goes through it once, too.",
 }
 _ALONE = (  # why a phase is on one thread, and what to do
-    "That is Python code (a loop, a metric that is not vectorised), or operations without a parallel kernel.",
+    "That is Python code (a loop, a metric that is not vectorised), or operations without a parallel kernel, such as "
+    "the random numbers of dropout.",
     f"Replace such lines with a few operations on whole tensors.{NAMES_LINES}",
 )
 _ALONE_BACKWARD = (
@@ -96,6 +97,8 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
         whole = record.number("step_seconds", phase) or seconds
         what = f"{name[0].upper()}{name[1:]}" if seconds > MOSTLY * whole else f"{percent(seconds / whole)} of {name}"
         why, advice = _ALONE_BACKWARD if phase == "backward" else _ALONE
+        if operations := costliest(record, phase):
+            why += f" Its costliest operations are {operations}."
         findings.append(
             Finding(
                 "single_thread",
