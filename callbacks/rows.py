@@ -304,6 +304,7 @@ class StepLog:
             **batches,
             "lines": self.threads.lines(),
             "long_lines": self.threads.long_lines(usual),
+            "worker_threads": self.threads.worker_threads(),
             "operations": self.threads.operations(),
             "costliest": self._costliest,
             **self._wasted,

@@ -1,13 +1,13 @@
 """What threads do: others that compute beside training, and may hold Python's interpreter; the one that trains."""
 
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .clock import core_seconds
 from .lines import Lines
 from .operations import Operations
 from .worker_lines import WorkerLines
@@ -53,7 +53,7 @@ class Threads:
         self._began, self._looked = self._began or now, now
         for thread in threading.enumerate():
             number = thread.native_id
-            if number is None or number == own or (used := _core_seconds(number)) is None:
+            if number is None or number == own or (used := core_seconds(number)) is None:
                 continue
             known = self._threads.setdefault(number, _Thread(thread.name, used if first else 0.0, used))
             if used - known.now >= BUSY * passed and thread.ident and thread is not looking:
@@ -76,6 +76,11 @@ class Threads:
         """Likewise, of the calling thread where a phase lasts far longer than these seconds."""
         return self._lines.looks.late(usual).records() if self._lines else []
 
+    def worker_threads(self) -> float | None:
+        """How many threads of a worker compute while the one that makes samples does; None where no worker was seen."""
+        process, thread = self._workers.computed
+        return process / thread if thread else None
+
     def operations(self) -> dict[str, float] | None:
         """As ``Operations.end`` keeps them; None before."""
         return self._operations.costs
@@ -93,14 +98,3 @@ class Threads:
             cores[one.name] += (one.now - one.before) / seconds
         busiest = sorted(cores, key=lambda name: -cores[name])
         return [{"name": name, "cores": cores[name]} for name in busiest if cores[name] > 0]
-
-
-def _core_seconds(number: int) -> float | None:
-    """Core-seconds of a thread, by its number in Linux; None if it has ended. The clock is ``pthread_getcpuclockid``'s.
-
-    By ``include/linux/posix-timers_types.h``: the number's bits inverted, 4 for a thread, 2 for the scheduler's time.
-    """
-    try:
-        return time.clock_gettime((~number << 3) | 6)
-    except OSError:
-        return None

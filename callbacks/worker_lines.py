@@ -6,6 +6,8 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -16,6 +18,7 @@ from typing import Any
 
 import torch
 
+from .clock import core_seconds
 from .columns import LOADING
 from .lines import Lines, Looks
 
@@ -28,6 +31,9 @@ MODULES = ("torch.utils.data._utils.worker", "torchdata.stateful_dataloader.stat
 class WorkerLines:
     """Looks at workers that are started from now on, until ``end``; ``looks`` has those at all of them.
 
+    ``computed`` has the core-seconds of all, without Python's other threads, and those of the threads that make
+    samples: where a library has threads in them, such as NumPy's OpenBLAS, the former are more.
+
     Loaders let nobody in but by the function that each worker runs: that one is called with a thread beside it, which
     writes what it saw into a folder that is made within ``directory`` until the end. Workers that are started where no
     gradients are computed, as for a validation, are left alone, and so are those of a loader into which somebody else
@@ -35,7 +41,7 @@ class WorkerLines:
     """
 
     def __init__(self, directory: Path) -> None:
-        self.looks = Looks()
+        self.looks, self.computed = Looks(), (0.0, 0.0)
         self._put: list[_LookedAt] = []
         self._owner = os.getpid()
         modules = [module for name in MODULES if (module := sys.modules.get(name)) and _is_its_own(module)]
@@ -59,7 +65,9 @@ class WorkerLines:
         atexit.unregister(self.end)
         for path in self._folder.glob("*.json"):
             with suppress(OSError):
-                self.looks.add(_places(json.loads(path.read_text())))
+                kept = json.loads(path.read_text())
+                self.looks.add(_places(kept["looks"]))
+                self.computed = self.computed[0] + kept["process"], self.computed[1] + kept["thread"]
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -84,7 +92,8 @@ def _work(folder: str | None, loop: Callable[..., None] | str, *args: Any) -> No
     lines = None
     with suppress(Exception):  # the user's training goes on without
         if folder is not None and len(list(Path(folder).iterdir())) < MOST:
-            lines = Lines(lambda: LOADING, keep=partial(_keep, Path(folder, f"{os.getpid()}.json")))
+            own = threading.get_native_id()
+            lines = Lines(lambda: LOADING, keep=partial(_keep, Path(folder, f"{os.getpid()}.json"), own))
     try:
         run: Callable[..., None] = getattr(import_module(loop), LOOP) if isinstance(loop, str) else loop
         run(*args)
@@ -98,10 +107,13 @@ def _is_its_own(module: ModuleType) -> bool:
     return getattr(getattr(module, LOOP, None), "__name__", None) == LOOP
 
 
-def _keep(path: Path, looks: Looks) -> None:
+def _keep(path: Path, own: int, looks: Looks) -> None:
+    known = {thread.native_id: core_seconds(thread.native_id or 0) or 0.0 for thread in threading.enumerate()}
+    beside = sum(known.values()) - known[own]  # of Python's threads, such as the one that sends batches
+    kept = {"looks": looks.counts(), "process": time.process_time() - beside, "thread": known[own]}
     with suppress(OSError):  # nobody wants them any more
         draft = path.with_suffix(".draft")
-        draft.write_text(json.dumps(looks.counts()))
+        draft.write_text(json.dumps(kept))
         draft.replace(path)
 
 

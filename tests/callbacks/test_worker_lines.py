@@ -1,5 +1,7 @@
 """Which lines loader workers are in."""
 
+import hashlib
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from support.steps import recorder
 
 __all__ = ["often", "recorder"]
 LOOP = worker._worker_loop
+LARGE = bytes(20_000_000)
 
 
 def read_slowly() -> None:
@@ -70,6 +73,32 @@ def test_the_line_that_takes_the_time_of_workers_is_told(how: str, workers: int,
     assert Path(__file__).read_text().splitlines()[found[0]["line"] - 1] == "    time.sleep(0.05)"
     assert found[0]["share"] > 0.8  # the rest of the time they wait to be asked
     assert not list(tmp_path.iterdir())
+
+
+class Hashing(Slow):
+    """Whose samples so many other threads compute, too, without Python's lock."""
+
+    def __init__(self, beside: int) -> None:
+        self.beside = beside
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        beside = [threading.Thread(target=hashlib.sha256, args=(LARGE,)) for _ in range(self.beside)]
+        for thread in beside:
+            thread.start()
+        hashlib.sha256(LARGE)
+        for thread in beside:
+            thread.join()
+        return torch.zeros(1, 4)
+
+
+@pytest.mark.parametrize("beside", [0, 1])
+def test_threads_that_compute_in_workers_are_counted(beside: int, tmp_path: Path) -> None:
+    looking = WorkerLines(tmp_path)
+    for _ in DataLoader(Hashing(beside), 4, num_workers=1):
+        pass
+    looking.end()
+    process, thread = looking.computed
+    assert process / thread == pytest.approx(1 + beside, rel=0.15)
 
 
 def test_workers_of_a_validation_are_left_alone(tmp_path: Path) -> None:

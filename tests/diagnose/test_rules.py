@@ -136,6 +136,14 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "zeros": [{"summary__sparse": None}, {"summary__sparse": {"name": "GCN", "shape": [9, 9], "share": 0.99}}],  # old
     "alike_rows": [{"summary__alike": None}, {"summary__accelerator": "cuda"}],
     "denormals": [{"summary__denormal": None}, {"summary__accelerator": "cuda"}],
+    "oversubscription": [
+        {"summary__machine__delayed": 0.05},  # not notable
+        {"summary__machine__children": 0.5},  # workers', or other processes'
+        {"summary__machine__others": 0.5},
+        {"summary__machine__threads": [{"name": "loader 0", "cores": 0.9}]},  # Python's own
+        {"summary__threads": 64},  # torch's own
+        {"summary__accelerator": "cuda"},  # whose host computes little
+    ],
     "dtype": [{"summary__dtype": None}, {"summary__accelerator": "cuda"}],
     "fft_length": [{"summary__length": None}, {"summary__accelerator": "cuda"}],
     "large_temporary": [{"summary__broadcast": None}, {"summary__accelerator": "cuda"}],

@@ -217,3 +217,19 @@ def test_cheaper_samples_also_come_sooner(wait: float) -> None:
     (finding,) = of("workers_hurt", record)
     assert finding.predicted_speedup.median**2 == pytest.approx(1 / (1 - 0.3 - wait / 0.1), rel=0.02)
     assert "Make samples cheaper" in finding.advice
+
+
+def test_threads_of_a_library_in_workers_are_told_from_workers() -> None:
+    record = example("workers_hurt", summary__ceilings__alternatives=[])
+    record.summary["machine"] = BESIDE | {"others": 0.0, "own": 0.3, "children": 0.65, "idle": 0.05, "delayed": 0.4}
+    record.summary["ceilings"] = None
+    assert not of("oversubscription", record)
+    (before,) = of("workers_hurt", record)
+    record.summary["worker_threads"] = 2.1
+    (found,) = of("oversubscription", record)
+    assert "in the loader workers" in found.title
+    assert "Each worker computes with 2.1 threads at once" in found.evidence
+    (after,) = of("workers_hurt", record)
+    assert after.predicted_speedup.median < before.predicted_speedup.median
+    record.summary["machine"]["idle"] = 0.5  # cores that nobody needs
+    assert not of("oversubscription", record)

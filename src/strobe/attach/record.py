@@ -105,6 +105,7 @@ def summarise(
         "findings": [],
         "lines": [],
         "long_lines": [],
+        "worker_threads": None,
         "operations": None,
         "costliest": {},
         "padding": None,

@@ -6,7 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from strobe.callbacks.columns import OWNED
-from strobe.diagnose.cores import IDLE, lack_of_cores, taken, taken_by_workers
+from strobe.diagnose.cores import (
+    BESIDE,
+    IDLE,
+    TAKERS,
+    lack_of_cores,
+    needless_threads,
+    taken,
+    threads_beside,
+    waits_for_cores,
+)
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.looks import in_libraries, parts_seen
@@ -20,7 +29,6 @@ from strobe.records.run import Record, as_number
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update, or code around it, is examined
 SLEEPING = 0.5  # cores: computing uses one; less means waiting for something
 AWAKE = 0.8  # of a phase: if it computes for less, it is idle for part of its time
-BESIDE = 0.2  # cores of this process's other threads: progress bars and log writers use less
 ALIKE = 2.0  # times the share that the other phases wait
 ALONE, SERIAL = 0.7, 0.5  # cores of the thread that trains at least; of a phase on that thread alone at least
 MORE_SERIAL, CONTRAST = 0.3, 3.0  # or so much of it, if that is so many times as much as of the other phases
@@ -76,16 +84,15 @@ def attribution(record: Record, step: Step) -> list[Part]:
     parts = [part for part in _parts(record, step) if part.seconds > 0]
     excess = max(1.0, sum(part.seconds for part in parts) / total)
     parts = [replace(part, seconds=part.seconds / excess) for part in parts]
-    others, workers = total * taken(record), total * taken_by_workers(record, step)
-    if lost := others + workers:  # they stretch all alike, but the time in which a step waits for bytes
+    waits = {cause: total * share for cause, share in waits_for_cores(record, step).items()}
+    if lost := sum(waits.values()):  # they stretch all alike, but the time in which a step waits for bytes
         fetching = min(for_bytes(record, step), total - lost)
         asleep = [min(part.seconds, fetching) if part.cause in FETCHING else 0.0 for part in parts]
         own = 1 - lost / (total - sum(asleep))
         parts = [
             replace(part, seconds=idle + own * (part.seconds - idle)) for part, idle in zip(parts, asleep, strict=True)
         ]
-        parts.append(Part("shared_machine", "", "other processes on these cores", others))
-        parts.append(Part("workers_hurt", "", "cores that workers take", workers))
+        parts += [Part(cause, "", TAKERS[cause], seconds) for cause, seconds in waits.items() if seconds]
     rest = max(0.0, total - sum(part.seconds for part in parts))
     parts.append(Part("computing", "", "computing", rest))
     return sorted((replace(part, share=part.seconds / total) for part in parts), key=lambda part: -part.seconds)
@@ -181,13 +188,6 @@ def around_update(record: Record, step: Step) -> float:
     return spent if spent >= OPTIMIZER_SHARE * step.seconds else 0.0
 
 
-def threads_beside(record: Record) -> list[tuple[str, float]]:
-    """Names and cores of this process's other threads that computed, except loading threads, which delay nothing."""
-    entries = [entry for entry in record.items("machine", "threads") if isinstance(entry, dict)]
-    threads = [(str(entry.get("name")), as_number(entry.get("cores")) or 0.0) for entry in entries]
-    return [(name, cores) for name, cores in threads if cores > 0 and not re.match(r"loader|.*pin_memory", name)]
-
-
 def held(record: Record, step: Step) -> dict[str, float]:
     """Seconds of each phase in which training's thread waits while other threads of its process compute; {} if few.
 
@@ -276,7 +276,9 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     stored = storage_cause(record, step)
     crowd = not stored and lack_of_cores(record, step)
     name = "waiting for cores that workers take" if crowd else f"waiting for {'the storage' if stored else 'data'}"
-    yield Part("workers_hurt" if crowd else stored or "loader", "", name, rest)
+    needless = 0.0 if stored else rest * needless_threads(record)
+    yield Part("oversubscription", "", "waiting for workers of too many threads", needless)
+    yield Part("workers_hurt" if crowd else stored or "loader", "", name, rest - needless)
     on_cpu = record.text("accelerator") == "cpu"
     batches = phase("transfer") + (phase("prepare") if on_cpu else 0.0)
     yield from (wasted := _wasted(record, batches, "transfer", "prepare"))

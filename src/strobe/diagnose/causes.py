@@ -41,6 +41,7 @@ EXPLAINED = (
     ("slowing_down", "straggler", "they wait longer and longer for a slow rank"),
     ("uneven_steps", "straggler", "in long ones they wait for a slow rank"),
     ("launch_bound", "straggler", "the device idles because it waits for another rank"),
+    ("single_thread", "oversubscription", "torch's other threads wait for a core"),
     ("synchronisation", "callback", "the callback is what waits for the device"),
     ("synchronisation", "logging", "the logger is what waits for the device"),
 )
@@ -49,7 +50,7 @@ LOST = (
     "straggler",
     *("loader", *FETCHING, "workers_restart", "epoch_start"),
     *("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "loop_code"),
-    *("optimizer", "stalled", "shared_machine", "quota", "synchronisation", "transfer"),
+    *("optimizer", "stalled", "shared_machine", "oversubscription", "quota", "synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
     *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
     *("unused_gradients", *FOR_NOTHING),

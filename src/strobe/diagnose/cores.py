@@ -1,16 +1,25 @@
 """Cores that training, its loader workers and other processes compete for."""
 
+import re
+
 from strobe.diagnose.fetching import for_bytes
 from strobe.diagnose.predict import Step, step_of
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded
 from strobe.present.format import counted, duration, percent
-from strobe.records.run import Record
+from strobe.records.run import Record, as_number
 
 IDLE = 0.15  # of the cores' time: if less is idle, a phase may have waited for a core
 PLENTY = 0.5  # of the cores' time: so much of it is enough for workers
 TAKEN, MOST_TAKEN = 0.1, 0.95  # of the cores' time, and of training's: from here on it is notable, and no more
 FAR = 3.0  # times as fast as training: a loader this fast alone is not what training waits for
 MOSTLY = 0.5  # of the wait: so much longer computing outweighs it
+BESIDE = 0.2  # cores of this process's other threads: progress bars and log writers use less
+TAKERS = {  # by cause
+    "shared_machine": "other processes on these cores",
+    "workers_hurt": "cores that workers take",
+    "oversubscription": "cores that other threads of this process take",
+}
+SEVERAL = 1.5  # threads of a worker that compute
 SHARED = "what workers gain, the model loses"
 SLOWED = 0.1  # of computing alone: so much longer beside workers, and they take its cores
 
@@ -55,6 +64,48 @@ def taken_by_workers(record: Record, step: Step) -> float:
         return 0.0
     delayed = min(delayed, MOST_TAKEN) * children / (others + stolen + children)
     return delayed if delayed >= TAKEN else 0.0
+
+
+def taken_by_threads(record: Record) -> float:
+    """The share of its time that training waited for cores used by threads that are not torch's; 0 if that is small.
+
+    Other libraries have pools of such threads, which keep a core busy for some time after each call. No process beside
+    training wants a core then, no thread of Python's computes, and torch has no more threads than cores.
+    """
+    others = sum(record.number("machine", name) or 0.0 for name in ("others", "stolen", "children"))
+    delayed, fitting = record.number("machine", "delayed") or 0.0, cores_of_a_rank(record) or 0.0
+    named = sum(cores for _, cores in own_threads(record))
+    if record.text("accelerator") != "cpu" or (record.count("threads") or 1) > fitting or max(others, named) >= TAKEN:
+        return 0.0
+    return min(delayed, MOST_TAKEN) if delayed >= TAKEN else 0.0
+
+
+def needless_threads(record: Record) -> float:
+    """The share of what loader workers compute that is not in the threads that make samples; 0 if that is small.
+
+    Where no core is left for them: a library's threads in workers then take it from others.
+    """
+    threads, idle = record.number("worker_threads") or 1.0, record.number("machine", "idle")
+    return 1 - 1 / threads if threads >= SEVERAL and idle is not None and idle <= IDLE else 0.0
+
+
+def waits_for_cores(record: Record, step: Step) -> dict[str, float]:
+    """The shares of its time that training waited for cores, by cause."""
+    workers, needless = taken_by_workers(record, step), needless_threads(record)
+    shares = taken(record), workers * (1 - needless), workers * needless + taken_by_threads(record)
+    return dict(zip(TAKERS, shares, strict=True))
+
+
+def own_threads(record: Record) -> list[tuple[str, float]]:
+    """Names and cores of this process's other threads that computed; torch's, and other pools', have no names."""
+    entries = [entry for entry in record.items("machine", "threads") if isinstance(entry, dict)]
+    threads = [(str(entry.get("name")), as_number(entry.get("cores")) or 0.0) for entry in entries]
+    return [(name, cores) for name, cores in threads if cores > 0]
+
+
+def threads_beside(record: Record) -> list[tuple[str, float]]:
+    """Those of ``own_threads`` that do not load, and so may delay training."""
+    return [(name, cores) for name, cores in own_threads(record) if not re.match(r"loader|.*pin_memory", name)]
 
 
 def _waiting_for_bytes(record: Record) -> float:

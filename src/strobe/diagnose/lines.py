@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from strobe.callbacks.columns import BETWEEN, CALLING_BACKWARD, COLLECTING, LOADING, OWNED, PHASES, RECOMPUTING, THREAD
-from strobe.diagnose.attribution import PLACES, threads_beside
+from strobe.diagnose.attribution import PLACES
+from strobe.diagnose.cores import threads_beside
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.looks import at_line, computes, elsewhere, in_libraries, looks, seen_in
 from strobe.diagnose.rules import NAMES_LINES, Finding

@@ -14,7 +14,7 @@ from typing import Any
 from strobe.diagnose import rules
 from strobe.diagnose.attribution import COMPUTING, TRIED, attribution, hooks
 from strobe.diagnose.causes import AT_ENDS, LOST, PER_STEP, TIE, UNATTRIBUTED, in_order, share_lost, strongest
-from strobe.diagnose.cores import taken, taken_by_workers
+from strobe.diagnose.cores import TAKERS, taken, waits_for_cores
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.lines import with_line
@@ -125,9 +125,9 @@ def all_rules() -> tuple[Rule, ...]:
 def _shares(record: Record, step: Step) -> dict[tuple[str, str], float]:
     """The shares of training that causes take, by cause and subject."""
     shares = defaultdict[tuple[str, str], float](float)
-    own = max(1 - MOST_LOST, 1 - taken(record) - taken_by_workers(record, step))
+    own = max(1 - MOST_LOST, 1 - sum(waits_for_cores(record, step).values()))
     for part in attribution(record, step):
-        gap, apart = AT_ENDS.get(part.cause), part.cause in ("shared_machine", "workers_hurt", *FETCHING)
+        gap, apart = AT_ENDS.get(part.cause), part.cause in (*TAKERS, *FETCHING)
         # What does not run waits for no core either: it goes with its share of that waiting.
         share = part.share if apart else min(MOST_LOST, part.share / own)
         shares[part.cause, part.subject] += share * (of_an_epoch(record, gap) if gap else 1.0)

@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from strobe.diagnose.cores import interrupting, taken
+from strobe.diagnose.cores import interrupting, taken, taken_by_threads
 from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.restarts import epoch_starts, restarts
 from strobe.diagnose.symptoms import aside
@@ -23,7 +23,7 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     measured = record.number("steps", "measured") or 0.0
     usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
     extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
-    others = taken(record) or interrupting(record) * step.seconds >= extra
+    others = taken(record) or taken_by_threads(record) or interrupting(record) * step.seconds >= extra
     if growth(record, step) or (others and not record.items("uneven", "files", "slow")):  # which explain it
         return "", 0.0
     begun = anew.begun + anew.computing if (anew := restarts(record, step)) else 0.0

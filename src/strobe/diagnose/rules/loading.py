@@ -11,6 +11,7 @@ from strobe.diagnose.cores import (
     fewer_workers,
     lack_of_cores,
     lost_cores,
+    needless_threads,
     sharing,
     taken,
     taken_by_workers,
@@ -130,7 +131,7 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
     """Workers take cores that training needs: fewer should be faster, or no core is idle while training waits."""
     if not crowded(record, step) or storage_cause(record, step):
         return None
-    lost = taken_by_workers(record, step)
+    lost = taken_by_workers(record, step) * (1 - needless_threads(record))
     fewer = [
         (with_loader(step, entry.rate, workers=count, cpu=entry.cpu_seconds), entry)
         for entry in record.alternatives("loader")

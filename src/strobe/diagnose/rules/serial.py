@@ -10,8 +10,8 @@ from strobe.diagnose.attribution import (
     held,
     lonely,
     stalls,
-    threads_beside,
 )
+from strobe.diagnose.cores import threads_beside
 from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import NAMES_LINES, Finding
