@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from itertools import count
 from typing import Any
 
@@ -55,10 +56,13 @@ def slower_than_variants(call: Call) -> dict[str, Slower]:
     if not variants:
         return {}
     seconds = _seconds(call, lambda: _copied(call, Tensor.clone))
-    saved = {kind: seconds - _seconds(call, given) for kind, (given, _) in variants.items()}
-    return {  # the type is changed for all operations alike, also for those that it makes slower
-        kind: Slower(each if kind == "dtype" else max(0.0, each), variants[kind][1]) for kind, each in saved.items()
-    }
+    slower = {}
+    for kind, (given, details) in variants.items():
+        with suppress(RuntimeError):  # of an operation that takes no other operands
+            saved = seconds - _seconds(call, given)
+            # The type is changed for all operations alike, also for those that it makes slower.
+            slower[kind] = Slower(saved if kind == "dtype" else max(0.0, saved), details)
+    return slower
 
 
 def _seconds(call: Call, arguments: Callable[[], Arguments]) -> float:

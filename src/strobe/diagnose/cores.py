@@ -73,11 +73,11 @@ def taken_by_threads(record: Record) -> float:
     training wants a core then, no thread of Python's computes, and torch has no more threads than cores.
     """
     others = sum(record.number("machine", name) or 0.0 for name in ("others", "stolen", "children"))
-    delayed, fitting = record.number("machine", "delayed") or 0.0, cores_of_a_rank(record) or 0.0
-    named = sum(cores for _, cores in own_threads(record))
-    if record.text("accelerator") != "cpu" or (record.count("threads") or 1) > fitting or max(others, named) >= TAKEN:
+    own, named = cores_of_a_rank(record) or 0.0, sum(cores for _, cores in own_threads(record))
+    if record.text("accelerator") != "cpu" or (record.count("threads") or 1) > own or max(others, named) >= TAKEN:
         return 0.0
-    return min(delayed, MOST_TAKEN) if delayed >= TAKEN else 0.0
+    lost = (record.number("machine", "delayed") or 0.0) - others * own
+    return min(lost, MOST_TAKEN) if lost >= TAKEN else 0.0
 
 
 def needless_threads(record: Record) -> float:

@@ -44,7 +44,7 @@ def oversubscription(record: Record, step: Step) -> Finding | None:
         who = "A library's threads in the loader workers"
         evidence = f"Each worker computes with {threads:.1f} threads at once, and hardly a core is idle. "
     else:
-        evidence = "No other process, and no worker, wants a core meanwhile. "
+        evidence = "Hardly any other process, or worker, wants a core meanwhile. "
     return Finding(
         "oversubscription",
         f"{who} cost {percent(lost)} of each step",
