@@ -78,8 +78,8 @@ class Threads:
 
     def worker_threads(self) -> float | None:
         """How many threads of a worker compute while the one that makes samples does; None where no worker was seen."""
-        process, thread = self._workers.computed
-        return process / thread if thread else None
+        own, libraries = self._workers.computed
+        return 1 + libraries / own if own else None
 
     def operations(self) -> dict[str, float] | None:
         """As ``Operations.end`` keeps them; None before."""

@@ -1,8 +1,10 @@
 """What an operation takes on other operands: run again, without what makes it slow."""
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -36,33 +38,40 @@ def slower_than_variants(call: Call) -> dict[str, Slower]:
     - ``dtype``: in float32 in place of this ``dtype``, which may have twice the bytes, or be emulated.
     - ``length``: a Fourier transform of the next length with small prime factors only; ``shape`` has both lengths.
 
-    It runs again for that, on copies; only an operation of torch's own that changes nothing but followed tensors.
+    It runs again for that, on copies; only an operation of torch's own that changes nothing but the numbers of followed
+    tensors. What one variant saves, the next ones do not save again.
     """
-    if call.func.namespace != "aten" or call.escapes or call.unfollowed or is_random(call.func):
+    if call.func.namespace != "aten" or call.escapes or call.unfollowed or not _can_run_again(call):
         return {}
     read, made = ([one for one in tensors if one.numel() >= _MANY] for tensors in (call.read, call.made))
-    if not (read or made) or sum(one.nbytes for one in call.read) > _COPIED:
+    if not (read or made) or sum(one.nbytes for one in (*call.read, *call.made)) > _COPIED:
         return {}
-    variants = dict[str, tuple[Callable[[], Arguments], Mapping[str, Any]]]()
+    as_it_is = partial(_copied, call, Tensor.clone)
+    variants = dict[str, tuple[Callable[[], Arguments], Callable[[], Arguments], Mapping[str, Any]]]()
     if any(has_denormals(one) for one in read):
-        variants["denormal"] = (lambda: _copied(call, without_denormals)), {}
+        variants["denormal"] = as_it_is, partial(_copied, call, without_denormals), {}
     other = next((one.dtype for one in (*read, *made) if one.dtype in _SINGLE), None)
     if other is not None:
-        variants["dtype"] = (lambda: _in_single(call)), {"dtype": str(other).removeprefix("torch.")}
-    if call.name in _TRANSFORMS:
+        variants["dtype"] = as_it_is, partial(_in_single, call), {"dtype": str(other).removeprefix("torch.")}
+    if call.name in _TRANSFORMS and not call.changed:
         lengths = _lengths(call)
         if slow := [one for one, quick in lengths.items() if one != quick]:
-            variants["length"] = (lambda: _resized(call, lengths)), {"shape": [max(slow), lengths[max(slow)]]}
-    if not variants:
-        return {}
-    seconds = _seconds(call, lambda: _copied(call, Tensor.clone))
-    slower = {}
-    for kind, (given, details) in variants.items():
+            shape = [max(slow), lengths[max(slow)]]
+            variants["length"] = partial(_resized, call, {}), partial(_resized, call, lengths), {"shape": shape}
+    slower, left = {}, math.inf
+    for kind, (now, then, details) in variants.items():
         with suppress(RuntimeError):  # of an operation that takes no other operands
-            saved = seconds - _seconds(call, given)
+            seconds = _seconds(call, now)
+            left = min(left, seconds)
+            saved = min(seconds - _seconds(call, then), left)
+            left -= max(0.0, saved)
             # The type is changed for all operations alike, also for those that it makes slower.
             slower[kind] = Slower(saved if kind == "dtype" else max(0.0, saved), details)
     return slower
+
+
+def _can_run_again(call: Call) -> bool:
+    return not is_random(call.func) and torch.Tag.inplace_view not in call.func.tags
 
 
 def _seconds(call: Call, arguments: Callable[[], Arguments]) -> float:
@@ -110,13 +119,13 @@ def _is_quick(length: int) -> bool:
 
 
 def _resized(call: Call, lengths: Mapping[int, int]) -> Arguments:
-    """The transform of zeros appended to its values, up to these lengths."""
+    """The transform of zeros appended to its values, up to these lengths; of all others as they are."""
     values, dimensions, normalisation, last = call.args
     shape = list(values.shape)
     for one in dimensions:
         shape[one] = lengths.get(shape[one], shape[one])
     if call.name == "_fft_c2r":  # of half the frequencies
-        last = lengths[last]
+        last = lengths.get(last, last)
         shape[dimensions[-1]] = last // 2 + 1
     longer = values.new_zeros(shape)
     longer[tuple(slice(size) for size in values.shape)] = values

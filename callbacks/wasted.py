@@ -303,6 +303,7 @@ def _waste(
             places.append((seconds, lines_of(one)))
     shares = {phase: seconds / max(seconds, spent[phase]) for phase, seconds in lost.items() if seconds > 0}
     shares = {phase: share for phase, share in shares.items() if share >= LEAST}
+    places = [(seconds, lines) for seconds, lines in places if seconds > 0]
     return {**shares, **located(_where(places))} if shares else None
 
 
@@ -342,6 +343,8 @@ def _where(places: Sequence[tuple[float, Sequence[Line]]]) -> Line | None:
             for line in path[depth : depth + 1]:
                 lines[line] += seconds
                 functions[line[0], line[2]] += seconds
+        if not functions:
+            break
         most = max(functions, key=lambda one: functions[one])
         if busiest is not None and functions[most] < least:
             break

@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -31,8 +30,8 @@ MODULES = ("torch.utils.data._utils.worker", "torchdata.stateful_dataloader.stat
 class WorkerLines:
     """Looks at workers that are started from now on, until ``end``; ``looks`` has those at all of them.
 
-    ``computed`` has the core-seconds of all, without Python's other threads, and those of the threads that make
-    samples: where a library has threads in them, such as NumPy's OpenBLAS, the former are more.
+    ``computed`` has the core-seconds of the threads in which they make samples, and of those that Python does not know:
+    a library's, such as NumPy's OpenBLAS.
 
     Loaders let nobody in but by the function that each worker runs: that one is called with a thread beside it, which
     writes what it saw into a folder that is made within ``directory`` until the end. Workers that are started where no
@@ -67,7 +66,7 @@ class WorkerLines:
             with suppress(OSError):
                 kept = json.loads(path.read_text())
                 self.looks.add(_places(kept["looks"]))
-                self.computed = self.computed[0] + kept["process"], self.computed[1] + kept["thread"]
+                self.computed = self.computed[0] + kept["own"], self.computed[1] + kept["libraries"]
         shutil.rmtree(self._folder, ignore_errors=True)
 
 
@@ -108,9 +107,11 @@ def _is_its_own(module: ModuleType) -> bool:
 
 
 def _keep(path: Path, own: int, looks: Looks) -> None:
-    known = {thread.native_id: core_seconds(thread.native_id or 0) or 0.0 for thread in threading.enumerate()}
-    beside = sum(known.values()) - known[own]  # of Python's threads, such as the one that sends batches
-    kept = {"looks": looks.counts(), "process": time.process_time() - beside, "thread": known[own]}
+    kept = {"looks": looks.counts(), "own": core_seconds(own) or 0.0, "libraries": 0.0}
+    known = {thread.native_id for thread in threading.enumerate()}
+    with suppress(OSError):  # where Linux does not list them
+        numbers = {int(folder.name) for folder in Path("/proc/self/task").iterdir()}
+        kept["libraries"] = sum(core_seconds(number) or 0.0 for number in numbers - known)
     with suppress(OSError):  # nobody wants them any more
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps(kept))

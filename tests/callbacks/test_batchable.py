@@ -313,6 +313,17 @@ def test_fourier_transforms_of_awkward_lengths_are_told(
         assert kind["function"] == transform.__name__
 
 
+def test_what_changes_its_shape_or_a_given_tensor_is_not_run_again() -> None:
+    signal, spectrum = torch.randn(4099, dtype=torch.float64), torch.empty(2050, dtype=torch.complex128)
+
+    def step() -> None:
+        torch.fft.rfft(signal, out=spectrum)
+        signal.clone().unsqueeze_(0).squeeze_(0)
+
+    assert found(step)["length"] is None
+    assert torch.equal(spectrum, torch.fft.rfft(signal))
+
+
 @pytest.mark.parametrize("type_", [torch.float64, torch.float32])
 def test_operations_on_numbers_of_twice_the_bytes_are_told(type_: torch.dtype) -> None:
     weights, values = torch.randn(500, 500, requires_grad=True), torch.randn(2000, 500)

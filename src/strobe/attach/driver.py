@@ -15,8 +15,8 @@ from strobe.process.output import note
 
 NOTHING = (
     "Strobe: nothing was trained, or too little to measure, so there is no record: Lightning's Trainer.fit was not "
-    "called, no loop over a DataLoader made an update, and torch's optimizers or backward passes made fewer than six "
-    "in the script's own process and thread."
+    "called, no loop over a DataLoader made an update, and elsewhere fewer than six updates, or backward passes, were "
+    "seen in the script's own process and thread."
 )
 OTHERWISE = " Where other code trains, write: for batch in strobe.watch(batches)"
 

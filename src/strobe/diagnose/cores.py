@@ -17,7 +17,7 @@ BESIDE = 0.2  # cores of this process's other threads: progress bars and log wri
 TAKERS = {  # by cause
     "shared_machine": "other processes on these cores",
     "workers_hurt": "cores that workers take",
-    "oversubscription": "cores that other threads of this process take",
+    "oversubscription": "cores that a library's threads take",
 }
 SEVERAL = 1.5  # threads of a worker that compute
 SHARED = "what workers gain, the model loses"
@@ -72,7 +72,8 @@ def taken_by_threads(record: Record) -> float:
     Other libraries have pools of such threads, which keep a core busy for some time after each call. No process beside
     training wants a core then, no thread of Python's computes, and torch has no more threads than cores.
     """
-    others = sum(record.number("machine", name) or 0.0 for name in ("others", "stolen", "children"))
+    taking = [record.number("machine", name) for name in ("others", "stolen", "children")]
+    others = sum(one or 0.0 for one in taking) if None not in (taking[0], taking[2]) else 1.0
     own, named = cores_of_a_rank(record) or 0.0, sum(cores for _, cores in own_threads(record))
     if record.text("accelerator") != "cpu" or (record.count("threads") or 1) > own or max(others, named) >= TAKEN:
         return 0.0
@@ -81,12 +82,13 @@ def taken_by_threads(record: Record) -> float:
 
 
 def needless_threads(record: Record) -> float:
-    """The share of what loader workers compute that is not in the threads that make samples; 0 if that is small.
+    """The share of what loader workers compute that is on more threads than there are cores for each; 0 if it is small.
 
-    Where no core is left for them: a library's threads in workers then take it from others.
+    Only where hardly a core is idle: else these threads take nothing from anybody.
     """
     threads, idle = record.number("worker_threads") or 1.0, record.number("machine", "idle")
-    return 1 - 1 / threads if threads >= SEVERAL and idle is not None and idle <= IDLE else 0.0
+    each = max(1.0, (cores_of_a_rank(record) or 1.0) / max(1, record.count("num_workers") or 1))
+    return 1 - each / threads if threads >= SEVERAL * each and idle is not None and idle <= IDLE else 0.0
 
 
 def waits_for_cores(record: Record, step: Step) -> dict[str, float]:

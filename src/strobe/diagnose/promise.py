@@ -16,7 +16,8 @@ WITHOUT = {
     "unbatched_loop": "If they were",
     "unfused_attention": "Fused",
     "denormals": "Without them",
-    "dtype": "In float32",
+    "dtype": "In single precision",
+    "oversubscription": "Without them",
     "fft_length": "With better ones",
     "threads": "On all of them",
 }

@@ -254,7 +254,7 @@ def _limit(record: Record, step: Step | None, finding: Finding) -> str:
     promised = predicted if finding.overrides else max(predicted, 1 / (1 - lost))
     if (
         finding.cause not in LOST
-        or finding.cause in (*UNATTRIBUTED, "shared_machine")
+        or finding.cause in (*UNATTRIBUTED, "shared_machine", "oversubscription")
         or 1 / (1 - share) - 1 < FAR_BELOW * (promised - 1)
     ):
         return ""

@@ -175,14 +175,15 @@ def operations_of(record: Record) -> float:
 
 
 def costliest(record: Record, phase: str) -> str:
-    """The operations that take most of a phase, such as ``addmm (40%) and gelu (12%)``.
+    """A sentence on the operations that take most of a phase, each a tenth of it or more; empty without any.
 
-    Empty where none does, or on a GPU, whose host only launches them.
+    Likewise on a GPU, whose host only launches them.
     """
     if record.text("accelerator") != "cpu":
         return ""
     shares = {name: as_number(share) or 0.0 for name, share in record.mapping("costliest", phase).items()}
-    return listed([f"{name} ({percent(share)})" for name, share in shares.items() if share >= COSTLY][:NAMED])
+    named = [f"{name} ({percent(min(1.0, share))})" for name, share in shares.items() if share >= COSTLY]
+    return f" Costliest there: {listed(named[:NAMED])}." if named else ""
 
 
 def many_operations(record: Record, step: Step) -> tuple[float, float]:

@@ -82,7 +82,7 @@ FOR_NOTHING = {  # by cause
         "dtype",
         "computing in a slower type of numbers",
         "Computing in {dtype} costs {share} of each step",
-        "Operations on {dtype} numbers take {seconds} of each {step} step longer than they would on float32.{place}",
+        "Operations on {dtype} numbers take {seconds} of each {step} step longer than in single precision.{place}",
         "Compute in float32, and compare the accuracy. float64 often comes from NumPy: convert it once, where the data "
         "is made, by astype(numpy.float32); model.float() converts weights. Numbers of 16 bits that a processor only "
         "emulates come from autocast, or from the trainer's precision.",

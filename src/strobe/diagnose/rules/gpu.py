@@ -260,7 +260,7 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
     """
     phases = [record.number("step_seconds", name) or 0.0 for name in ("forward", "backward", "optimizer")]
     measured = any(entry.changes.get("trainer.precision") == "32-true" for entry in record.alternatives("model"))
-    measured = measured or bool(record.mapping("dtype"))  # operation by operation
+    measured = measured or bool(record.mapping("costliest"))  # as operations were followed, one by one
     single = faster_precision(record) == "32-true"
     double = record.text("weights") == "float64" or str(record.setting("trainer.precision")).startswith("64")
     lost = sum(phases) / 2 if double else sum(phases[:2])

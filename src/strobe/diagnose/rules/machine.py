@@ -1,7 +1,7 @@
 """The machine: other processes on the same cores, and a quota that stops training."""
 
 from strobe.diagnose.attribution import seconds_of
-from strobe.diagnose.cores import MOST_TAKEN, needless_threads, taken
+from strobe.diagnose.cores import MOST_TAKEN, taken, taken_by_threads
 from strobe.diagnose.predict import NOTABLE, Step, up_to
 from strobe.diagnose.rules import Finding
 from strobe.present.format import cores, duration, percent, size
@@ -40,7 +40,7 @@ def oversubscription(record: Record, step: Step) -> Finding | None:
     if not (lost := min(MOST_TAKEN, seconds_of("oversubscription", record, step) / (step.total * step.images))):
         return None
     who, threads = "Another library's threads", record.number("worker_threads") or 1.0
-    if needless_threads(record):
+    if not taken_by_threads(record):
         who = "A library's threads in the loader workers"
         evidence = f"Each worker computes with {threads:.1f} threads at once, and hardly a core is idle. "
     else:
@@ -48,9 +48,9 @@ def oversubscription(record: Record, step: Step) -> Finding | None:
     return Finding(
         "oversubscription",
         f"{who} cost {percent(lost)} of each step",
-        f"{evidence}Training waits for {duration(lost * step.seconds)} of each {duration(step.seconds)} step for cores "
-        "that they take. Such threads keep a core busy for some time after each call, and torch's wait for each other, "
-        "so they may cost far more.",
+        f"{evidence}What training waits for because of these threads takes {duration(lost * step.seconds)} of each "
+        f"{duration(step.seconds)} step. They keep a core busy for some time after each call, and torch's threads wait "
+        "for one another, so they may cost far more.",
         "Give the other library one thread. NumPy and SciPy: set OPENBLAS_NUM_THREADS=1 before "
         "the script starts. OpenCV: cv2.setNumThreads(0). scikit-learn and others: threadpoolctl.threadpool_limits(1) "
         "around the calls.",

@@ -70,7 +70,7 @@ def _largest(record: Record, scaling: str) -> str:
         return ""
     share = percent(seconds[largest] / total)
     if operations := costliest(record, largest):
-        return f" The largest part of a step is {_PHASES[largest]}, {share}. Its costliest operations are {operations}."
+        return f" The largest part of a step is {_PHASES[largest]}, {share}.{operations}"
     shows = "its trace shows the" if record.items("traces") else "profiler=trace shows its"
     return f" The largest part of a step is {_PHASES[largest]}, {share}: {shows} operators."
 

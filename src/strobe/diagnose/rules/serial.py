@@ -97,14 +97,12 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
         whole = record.number("step_seconds", phase) or seconds
         what = f"{name[0].upper()}{name[1:]}" if seconds > MOSTLY * whole else f"{percent(seconds / whole)} of {name}"
         why, advice = _ALONE_BACKWARD if phase == "backward" else _ALONE
-        if operations := costliest(record, phase):
-            why += f" Its costliest operations are {operations}."
         findings.append(
             Finding(
                 "single_thread",
                 f"{what} uses one of {many:g} cores",
                 f"It takes {duration(whole)} of each {duration(step.seconds)} step, {duration(seconds)} of that on one "
-                f"thread. {why}",
+                f"thread. {why}{costliest(record, phase)}",
                 advice,
                 (),
                 up_to(without(step, compute=lost)),
