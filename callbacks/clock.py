@@ -254,14 +254,3 @@ def by_phase(spent: dict[str, int]) -> list[float]:
     parts = [spent.get(phase, 0) for phase in PHASES]
     parts[_CALLBACKS] = sum(spent.values()) - sum(parts)
     return [each / 1e9 for each in parts]
-
-
-def core_seconds(number: int) -> float | None:
-    """Core-seconds of a thread, by its number in Linux; None if it has ended. The clock is ``pthread_getcpuclockid``'s.
-
-    By ``include/linux/posix-timers_types.h``: the number's bits inverted, 4 for a thread, 2 for the scheduler's time.
-    """
-    try:
-        return time.clock_gettime((~number << 3) | 6)
-    except OSError:
-        return None

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .clock import core_seconds
-from .lines import Lines
+from .lines import Lines, core_seconds
 from .operations import Operations
 from .worker_lines import WorkerLines
 

@@ -17,9 +17,8 @@ from typing import Any
 
 import torch
 
-from .clock import core_seconds
 from .columns import LOADING
-from .lines import Lines, Looks
+from .lines import Lines, Looks, core_seconds
 
 MOST = 64  # workers, after which none is looked at any more: they may start anew in each epoch
 PATIENCE = 1.0  # seconds for the last look
