@@ -1,0 +1,103 @@
+"""Operations that are slow because of their operands: denormal numbers, types of twice the bytes, awkward lengths."""
+
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from strobe.callbacks import variants
+from support.followed import found
+
+
+def fading(type_: torch.dtype) -> Tensor:
+    return torch.randn(200, 500, dtype=type_) * 2 * torch.finfo(type_).smallest_normal * torch.rand(500, dtype=type_)
+
+
+def convolved(signal: Tensor, length: int) -> Tensor:
+    kernel = torch.linspace(-9, 0, 16_000).exp()
+    return torch.fft.irfft(torch.fft.rfft(signal, n=length) * torch.fft.rfft(kernel, n=length), n=length)
+
+
+def circled(signal: Tensor, length: int) -> Tensor:
+    return torch.fft.fft2(signal, s=(4, length)).abs()
+
+
+def seconds(values: Tensor) -> float:
+    began = time.perf_counter()
+    torch.mm(values, torch.ones(500, 50, dtype=values.dtype))
+    return time.perf_counter() - began
+
+
+@pytest.mark.parametrize("type_", [torch.float32, torch.float64])
+def test_numbers_that_processors_are_slow_with_are_told(type_: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer, signal = nn.Linear(500, 50, dtype=type_), fading(type_)
+    if min(seconds(signal) for _ in range(5)) < 3 * min(seconds(signal * 0) for _ in range(5)):
+        pytest.skip("intended: this processor is as fast with denormal numbers")
+    before = signal.clone()
+    told = found(lambda: layer(signal).square().sum().backward())["denormal"]
+    assert told is not None
+    assert {"forward", "backward"} <= told.keys()
+    assert told["function"].endswith("_are_told")
+    assert torch.equal(signal, before)
+
+
+@pytest.mark.parametrize("type_", [torch.float32, torch.float64])
+def test_what_runs_again_changes_nothing_else(type_: torch.dtype) -> None:
+    mean, same = torch.full((2000,), 2e-38, dtype=type_), torch.full((2000,), 2e-38, dtype=type_)
+    found(lambda: mean.mul_(0.6))  # three steps
+    for _ in range(3):
+        same.mul_(0.6)
+    assert 0 < mean[0] < torch.finfo(torch.float32).smallest_normal
+    assert torch.equal(mean, same)
+
+
+@pytest.mark.parametrize("transform", [convolved, circled])
+@pytest.mark.parametrize(("length", "told"), [(47_999, [47_999, 48_000]), (48_000, None)])
+def test_fourier_transforms_of_awkward_lengths_are_told(
+    transform: Callable[[Tensor, int], Tensor], length: int, told: list[int] | None
+) -> None:
+    signal = torch.randn(4, 32_000, requires_grad=True)
+    kind = found(lambda: transform(signal, length).square().sum().backward())["length"]
+    assert (kind and kind["shape"]) == told
+    if kind:
+        assert {"forward", "backward"} <= kind.keys()
+        assert kind["function"] == transform.__name__
+
+
+def test_what_changes_its_shape_or_a_given_tensor_is_not_run_again() -> None:
+    signal, spectrum = torch.randn(4099, dtype=torch.float64), torch.empty(2050, dtype=torch.complex128)
+
+    def step() -> None:
+        torch.fft.rfft(signal, out=spectrum)
+        signal.clone().unsqueeze_(0).squeeze_(0)
+
+    assert found(step)["length"] is None
+    assert torch.equal(spectrum, torch.fft.rfft(signal))
+
+
+@pytest.mark.parametrize("type_", [torch.float64, torch.float32])
+def test_operations_on_numbers_of_twice_the_bytes_are_told(type_: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_bytes(_: object, arguments: Callable[[], variants.Arguments]) -> float:
+        return sum(one.nbytes for one in tree_leaves(arguments()) if isinstance(one, Tensor)) / 1e9
+
+    monkeypatch.setattr(variants, "_seconds", by_bytes)  # whatever else the machine does
+    weights, values = torch.randn(500, 500, requires_grad=True), torch.randn(2000, 500)
+
+    def step() -> None:
+        (values.to(type_) @ weights.to(type_)).tanh().square().sum().backward()
+
+    kind = found(step)["dtype"]
+    if type_ is torch.float32:
+        assert kind is None
+    else:
+        assert kind is not None
+        assert {"forward", "backward"} <= kind.keys()
+        assert (kind["dtype"], kind["function"]) == ("float64", "step")
+
+
+def test_ordinary_numbers_are_no_denormal_ones() -> None:
+    assert found(lambda: torch.randn(2000, 500).square())["denormal"] is None
