@@ -75,7 +75,7 @@ class Operation:
     zeros: float  # the share of them in the large factor of a product that has most
     factor: list[int]  # the shape of that factor
     alike: float  # of the rows that a large product or convolution computes with, the share that equal an earlier one
-    slower: Mapping[str, "Slower"]  # than variants of it, by kind
+    slower: Mapping[str, Slower]  # than variants of it, by kind
     sources: list["Source"]  # what computed its operands
     after: set["Operation"]  # what has written the parts of memory that it reads
     # How many operations its step had before Python can have made a part of what it reads: memory that no operation

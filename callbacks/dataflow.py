@@ -9,7 +9,7 @@ import sys
 import time
 import weakref
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -146,11 +146,12 @@ class Dataflow(TorchDispatchMode):
 
     def costliest(self) -> dict[str, dict[str, float]]:
         """Of each phase, the operations that take most of it, by name: their shares, the largest first."""
-        shares = {phase: Counter[str]() for phase in PHASES}
+        shares = {phase: defaultdict[str, float](float) for phase in PHASES}
         for one in self.operations:
             if (spent := sum(step.get(one.phase, 0.0) for step in self.spent)) > 0 and one.phase in shares:
-                shares[one.phase][one.name] += one.seconds / spent  # type: ignore[assignment]  # is any number
-        return {phase: dict(names.most_common(NAMED)) for phase, names in shares.items() if names}
+                shares[one.phase][one.name] += one.seconds / spent
+        most = {phase: sorted(names.items(), key=lambda each: -each[1])[:NAMED] for phase, names in shares.items()}
+        return {phase: dict(named) for phase, named in most.items() if named}
 
     @property
     def follows(self) -> bool:

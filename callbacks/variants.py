@@ -17,7 +17,7 @@ from .contents import has_denormals, without_denormals
 
 VARIANTS = ("denormal", "dtype", "length")
 RUNS, LONG = 2, 0.05  # of each variant: the quicker one counts; seconds of one that needs no other
-_COPIED = 2**28  # bytes of operands, at most
+_COPIED = 2**28  # bytes of operands and results, at most
 _MANY = 256  # numbers: with fewer, hardly anything can be gained
 _SINGLE = {
     torch.float64: torch.float32,

@@ -72,12 +72,15 @@ def taken_by_threads(record: Record) -> float:
     Other libraries have pools of such threads, which keep a core busy for some time after each call. No process beside
     training wants a core then, no thread of Python's computes, and torch has no more threads than cores.
     """
-    taking = [record.number("machine", name) for name in ("others", "stolen", "children")]
-    others = sum(one or 0.0 for one in taking) if None not in (taking[0], taking[2]) else 1.0
+    others, children = (record.number("machine", name) for name in ("others", "children"))
     own, named = cores_of_a_rank(record) or 0.0, sum(cores for _, cores in own_threads(record))
-    if record.text("accelerator") != "cpu" or (record.count("threads") or 1) > own or max(others, named) >= TAKEN:
+    fitting = record.text("accelerator") == "cpu" and (record.count("threads") or 1) <= own
+    if others is None or children is None or not fitting:
         return 0.0
-    lost = (record.number("machine", "delayed") or 0.0) - others * own
+    elsewhere = others + children + (record.number("machine", "stolen") or 0.0)
+    if max(elsewhere, named) >= TAKEN:
+        return 0.0
+    lost = (record.number("machine", "delayed") or 0.0) - elsewhere * own
     return min(lost, MOST_TAKEN) if lost >= TAKEN else 0.0
 
 

@@ -39,21 +39,19 @@ def oversubscription(record: Record, step: Step) -> Finding | None:
     """Another library's threads compete with torch's, or those of loader workers with each other, for the cores."""
     if not (lost := min(MOST_TAKEN, seconds_of("oversubscription", record, step) / (step.total * step.images))):
         return None
-    who, threads = "Another library's threads", record.number("worker_threads") or 1.0
-    if not taken_by_threads(record):
-        who = "A library's threads in the loader workers"
-        evidence = f"Each worker computes with {threads:.1f} threads at once, and hardly a core is idle. "
+    if taken_by_threads(record):
+        who, evidence = "Another library's threads", "Hardly any other process, or worker, wants a core meanwhile. "
     else:
-        evidence = "Hardly any other process, or worker, wants a core meanwhile. "
+        who, threads = "A library's threads in the loader workers", record.number("worker_threads") or 1.0
+        evidence = f"Each worker computes with {threads:.1f} threads at once, and hardly a core is idle. "
     return Finding(
         "oversubscription",
         f"{who} cost {percent(lost)} of each step",
         f"{evidence}What training waits for because of these threads takes {duration(lost * step.seconds)} of each "
         f"{duration(step.seconds)} step. They keep a core busy for some time after each call, and torch's threads wait "
         "for one another, so they may cost far more.",
-        "Give the other library one thread. NumPy and SciPy: set OPENBLAS_NUM_THREADS=1 before "
-        "the script starts. OpenCV: cv2.setNumThreads(0). scikit-learn and others: threadpoolctl.threadpool_limits(1) "
-        "around the calls.",
+        "Give the other library one thread. NumPy and SciPy: set OPENBLAS_NUM_THREADS=1 before the script starts. "
+        "OpenCV: cv2.setNumThreads(0). scikit-learn and others: threadpoolctl.threadpool_limits(1) around the calls.",
         (),
         _up_to(lost),
     )
