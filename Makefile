@@ -10,9 +10,10 @@ SUITE ?= glob(*)
 SYSTEM ?= yes
 SEED ?= $(shell date +%s)
 # Threads that wait for work sleep: OpenMP's would spin on the cores of the other tests. The many processes that tests
-# start read what the first one has compiled. Three test processes: they wait for a third of their time.
+# start read what the first one has compiled. Three test processes: they wait for a third of their time. A test
+# that hangs fails after ten minutes, and says where its threads stand.
 TESTS := env -u PYTHONDONTWRITEBYTECODE OMP_WAIT_POLICY=passive $(BIN)/python -m pytest --randomly-seed=$(SEED)
-ON_THREE := --numprocesses 3 --dist loadfile --no-loadscope-reorder
+ON_THREE := --numprocesses 3 --dist loadfile --no-loadscope-reorder --timeout 600
 
 help: ## show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
