@@ -91,7 +91,8 @@ def _work(folder: str | None, loop: Callable[..., None] | str, *args: Any) -> No
     with suppress(Exception):  # the user's training goes on without
         if folder is not None and len(list(Path(folder).iterdir())) < MOST:
             own = threading.get_native_id()
-            lines = Lines(lambda: LOADING, keep=partial(_keep, Path(folder, f"{os.getpid()}.json"), own))
+            began = core_seconds(own) or 0.0  # one that was not forked has imported modules until now
+            lines = Lines(lambda: LOADING, keep=partial(_keep, Path(folder, f"{os.getpid()}.json"), own, began))
     try:
         run: Callable[..., None] = getattr(import_module(loop), LOOP) if isinstance(loop, str) else loop
         run(*args)
@@ -105,8 +106,8 @@ def _is_its_own(module: ModuleType) -> bool:
     return getattr(getattr(module, LOOP, None), "__name__", None) == LOOP
 
 
-def _keep(path: Path, own: int, looks: Looks) -> None:
-    kept = {"looks": looks.counts(), "own": core_seconds(own) or 0.0, "libraries": 0.0}
+def _keep(path: Path, own: int, began: float, looks: Looks) -> None:
+    kept = {"looks": looks.counts(), "own": (core_seconds(own) or began) - began, "libraries": 0.0}
     known = {thread.native_id for thread in threading.enumerate()}
     with suppress(OSError):  # where Linux does not list them
         numbers = {int(folder.name) for folder in Path("/proc/self/task").iterdir()}

@@ -89,10 +89,11 @@ class Multiplying(Slow):
         return product[:1, :4]
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_threads_of_a_library_in_workers_are_counted(threads: int, tmp_path: Path) -> None:
+# Forked after torch has used several threads, as in another test, a worker that uses them, too, hangs.
+@pytest.mark.parametrize(("how", "threads"), [("fork", 1), ("forkserver", 2)])
+def test_threads_of_a_library_in_workers_are_counted(how: str, threads: int, tmp_path: Path) -> None:
     looking = WorkerLines(tmp_path)
-    for _ in DataLoader(Multiplying(threads), 4, num_workers=1):
+    for _ in DataLoader(Multiplying(threads), 4, num_workers=1, multiprocessing_context=how):
         pass
     looking.end()
     own, libraries = looking.computed
