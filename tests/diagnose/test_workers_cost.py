@@ -7,6 +7,7 @@ import pytest
 
 from strobe.callbacks.columns import COLUMNS
 from strobe.diagnose.attribution import attribution
+from strobe.diagnose.foreign import spoken
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import diagnose
 from strobe.diagnose.restarts import restarts
@@ -217,6 +218,22 @@ def test_cheaper_samples_also_come_sooner(wait: float) -> None:
     (finding,) = of("workers_hurt", record)
     assert finding.predicted_speedup.median**2 == pytest.approx(1 / (1 - 0.3 - wait / 0.1), rel=0.02)
     assert "Make samples cheaper" in finding.advice
+
+
+def test_the_command_that_proves_what_one_thread_for_a_library_brings() -> None:
+    record = example("oversubscription")
+    (unasked,) = of("oversubscription", record)
+    assert "duel" not in unasked.advice
+    record.summary["script"] = "python train.py --epochs 3"
+    (found,) = of("oversubscription", record)
+    line = "strobe duel -- python train.py --epochs 3 -- OPENBLAS_NUM_THREADS=1 python train.py --epochs 3 proves"
+    assert line in found.advice
+    record.config["environment"] = {"OPENBLAS_NUM_THREADS": None}  # of a search, which tries it
+    (searched,) = of("oversubscription", record)
+    assert searched.overrides == ("environment.OPENBLAS_NUM_THREADS=1",)
+    step = step_of(record)
+    assert step is not None
+    assert spoken(searched, record, step).advice.endswith("Write OPENBLAS_NUM_THREADS=1 before the command.")
 
 
 def test_threads_of_a_library_in_workers_are_told_from_workers() -> None:

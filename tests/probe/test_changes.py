@@ -268,10 +268,11 @@ def test_a_script_of_either_lightning_by_this_files_path(lightning: str, tmp_pat
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(lightning=lightning))
     asked = ["data.batch_size=4", "model.channels_last=true", "model.fused=true", "trainer.precision=bf16-mixed"]
+    asked += ["environment.OPENBLAS_NUM_THREADS=1"]
     losses = tmp_path / "losses.txt"
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", BY_PATH, changes.__file__, script, Path(changes.__file__).parents[2]],
-        env=os.environ | {WANTED: json.dumps(asked), LOSSES: str(losses), "STROBE": ""},
+        env=os.environ | {WANTED: json.dumps(asked), LOSSES: str(losses), "STROBE": "", "OPENBLAS_NUM_THREADS": "2"},
         cwd=tmp_path,
         capture_output=True,
         text=True,
@@ -284,6 +285,7 @@ def test_a_script_of_either_lightning_by_this_files_path(lightning: str, tmp_pat
     assert told["trainer"]["precision"] == "bf16-mixed"
     assert told["model"] == {"channels_last": True, "compile": False, "fused": True}
     assert told["matmul_precision"] == "highest"
+    assert told["environment"] == {"OPENBLAS_NUM_THREADS": "1"}
     text = SCRIPT.splitlines()
     lines = {kind: text[each[0]["line"] - 1] for kind, each in told["made"].items()}
     assert lines["loader"].startswith("loader = DataLoader(")
@@ -300,4 +302,6 @@ def test_keys_are_those_that_the_search_and_the_advice_know() -> None:
     searched = {key for key, name in DIMENSIONS.items() if name not in OWN}
     assert searched <= {*KEYS}
     assert {*ALL} >= {*OWN}
-    assert all("{" not in call and "(" in call for key in KEYS for call in calls([f"{key}=true"]))
+    written = {key: calls([f"{key}=true"]) for key in KEYS}
+    assert written.pop("environment.OPENBLAS_NUM_THREADS") == ["OPENBLAS_NUM_THREADS=True before the command"]
+    assert all("{" not in call and "(" in call for texts in written.values() for call in texts)

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from strobe.probe import changes
 from strobe.probe.changes import MADE
-from strobe.tune.writing import Edit, applying, edits, patch
+from strobe.tune.writing import applying, edits, patch
 
 FOUND = ("engine.num_workers=4", "engine.persistent_workers=true")
 
@@ -174,14 +174,16 @@ def test_a_file_that_was_edited_since_is_left_alone(noted: Any, tmp_path: Path) 
 
 
 def test_what_stands_nowhere_is_written_all_the_same() -> None:
-    found = edits(["threads=2", "matmul_precision=high", "trainer.precision=bf16-mixed", "model.fused=true"], {})
+    others = ["matmul_precision=high", "trainer.precision=bf16-mixed", "model.fused=true"]
+    found = edits(["environment.OPENBLAS_NUM_THREADS=1", "threads=2", *others], {})
     assert [edit.text for edit in found] == [
+        "OPENBLAS_NUM_THREADS=1 before the command",
         "torch.set_num_threads(2)",
         'torch.set_float32_matmul_precision("high")',
         'Trainer(precision="bf16-mixed")',
         "Optimizer(..., fused=True)",
     ]
-    assert patch([Edit("x", ())]) == (
-        "",
-        ["x is not in the patch: it is a line of its own, to write before the Trainer is made"],
-    )
+    told, (outside, inside) = patch(found[:2])
+    assert told == ""
+    assert outside == "OPENBLAS_NUM_THREADS=1 before the command is not in the patch: it is no line of the script"
+    assert inside.endswith("is not in the patch: it is a line of its own, to write before the Trainer is made")

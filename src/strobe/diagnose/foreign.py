@@ -22,6 +22,7 @@ _CALLS = {  # by the override's group, or the override itself
     "model.compile=true": "trainer.fit(torch.compile(model))",
     "model.compile=false": "without torch.compile",
     "threads": "torch.set_num_threads({})",
+    "environment": "{} before the command",
     "matmul_precision": "torch.set_float32_matmul_precision({})",
 }
 _WORDS = {  # what only this application has, and what there is for any training

@@ -34,11 +34,12 @@ TRAINER = (
 )
 MODEL = ("channels_last", "compile", "fused")
 THREADS, MATMUL, BATCH_SIZE = "threads", "matmul_precision", "data.batch_size"
+BLAS = "OPENBLAS_NUM_THREADS"  # which NumPy reads once it is imported
 KEYS = (
     *(f"engine.{name}" for name in LOADER),
     *(f"trainer.{name}" for name in TRAINER),
     *(f"model.{name}" for name in MODEL),
-    *(THREADS, MATMUL, BATCH_SIZE),
+    *(THREADS, MATMUL, BATCH_SIZE, f"environment.{BLAS}"),
 )
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that have a fused update
 EACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")  # and those that have only a foreach one
@@ -62,8 +63,8 @@ def install(changes: Sequence[str] | None = None) -> None:
     asked = {key: _value(typed) for key, _, typed in (text.partition("=") for text in texts)}
     if unknown := [key for key in asked if key not in KEYS]:
         raise ValueError(f"{', '.join(unknown)} cannot be changed from outside; what can be is {', '.join(KEYS)}")
-    if asked.get("model.compile") is False:
-        os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    uncompiled, threads = asked.get("model.compile") is False, asked.get(f"environment.{BLAS}")
+    os.environ |= ({"TORCHDYNAMO_DISABLE": "1"} if uncompiled else {}) | ({BLAS: str(threads)} if threads else {})
     about: dict[str, Callable[[Any], None]] = {
         "torch": lambda torch: _change_torch(torch, asked),
         **_of_loaders(lambda kind: _change_loaders(kind, asked)),
@@ -301,7 +302,8 @@ def described(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
 
     Returns:
         ``data.batch_size``, where the script gave its only loader one; ``model``, as far as it can be changed;
-        ``matmul_precision``; ``benchmark``, where it convolves images: whether cuDNN tries its algorithms;
+        ``matmul_precision``; ``environment``, the variables that can be changed; ``benchmark``, where it convolves
+        images: whether cuDNN tries its algorithms;
         ``made``, by ``loader``, ``trainer`` and ``optimizer``. {} without :func:`install`.
     """
     import torch
@@ -309,6 +311,7 @@ def described(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
     if not hasattr(trainer, MADE):
         return {}
     settings: dict[str, Any] = {"matmul_precision": torch.get_float32_matmul_precision(), "model": {}}
+    settings["environment"] = {BLAS: os.environ.get(BLAS)}
     module, optimizers = trainer.lightning_module, trainer.optimizers
     if len(loaders) == 1 and "batch_size" in getattr(loaders[0], MADE, {"given": ()})["given"]:
         settings["data"] = {"batch_size": loaders[0].batch_size}

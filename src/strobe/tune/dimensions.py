@@ -19,6 +19,7 @@ OVER: dict[str, tuple[str, ...]] = {
 }
 OF_SCRIPTS: dict[str, tuple[str, ...]] = {  # these are searched in somebody else's script only
     "debugging": ("trainer.detect_anomaly",),
+    "blas_threads": ("environment.OPENBLAS_NUM_THREADS",),
     LOGGING: ("trainer.log_every_n_steps",),
     VALIDATION: ("trainer.val_check_interval", "trainer.check_val_every_n_epoch"),
 }

@@ -165,7 +165,9 @@ def _changes(edit: Edit) -> tuple[Path, list[Change]]:
     """The file of an edit, and the changes to it; raises a ValueError that says why it cannot be made."""
     about = edit.call
     if about is None:
-        raise ValueError("it is a line of its own, to write before the Trainer is made")
+        outside = any(key_of(text).startswith("environment.") for text in edit.overrides)
+        what = "no line of the script" if outside else "a line of its own, to write before the Trainer is made"
+        raise ValueError(f"it is {what}")
     if "file" not in about:
         raise ValueError("its place was not found")
     if about["constructor"]:

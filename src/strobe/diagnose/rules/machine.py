@@ -7,6 +7,7 @@ from strobe.diagnose.rules import Finding
 from strobe.present.format import cores, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
+ALONE = "OPENBLAS_NUM_THREADS=1"
 SWAPPED = 1e6  # bytes a second: systems swap out less than this of memory that is not in use
 
 
@@ -44,15 +45,19 @@ def oversubscription(record: Record, step: Step) -> Finding | None:
     else:
         who, threads = "A library's threads in the loader workers", record.number("worker_threads") or 1.0
         evidence = f"Each worker computes with {threads:.1f} threads at once, and hardly a core is idle. "
+    overrides = (f"environment.{ALONE}",) if record.has("environment.OPENBLAS_NUM_THREADS") else ()
+    numpys, command = f"NumPy and SciPy: set {ALONE} before the script starts", record.text("script")
+    numpys += f", and strobe duel -- {command} -- {ALONE} {command} proves what that brings" * bool(command)
+    numpys = "" if overrides else f"{numpys}. "
     return Finding(
         "oversubscription",
         f"{who} cost {percent(lost)} of each step",
         f"{evidence}What training waits for because of these threads takes {duration(lost * step.seconds)} of each "
         f"{duration(step.seconds)} step. They keep a core busy for some time after each call, and torch's threads wait "
         "for one another, so they may cost far more.",
-        "Give the other library one thread. NumPy and SciPy: set OPENBLAS_NUM_THREADS=1 before the script starts. "
-        "OpenCV: cv2.setNumThreads(0). scikit-learn and others: threadpoolctl.threadpool_limits(1) around the calls.",
-        (),
+        f"Give the other library one thread. {numpys}OpenCV: cv2.setNumThreads(0). scikit-learn and others: "
+        "threadpoolctl.threadpool_limits(1) around the calls.",
+        overrides,
         _up_to(lost),
     )
 
