@@ -8,7 +8,8 @@ from typing import Any
 
 from strobe.attach.between import Pauses
 from strobe.attach.callback import Strobe
-from strobe.attach.probing import Probe, leave
+from strobe.attach.probing import Probe
+from strobe.attach.probing_loop import leave
 from strobe.attach.record import batches_of
 from strobe.diagnose.rank import NO_BATCHES
 from strobe.probe import takeover

@@ -19,20 +19,25 @@ def callbacks() -> list[Any]:
         from strobe.attach.attending import attend
 
         attend(asked)
+        _close_unasked()
         return []
     if not is_set(WANTED):
         return []
     try:
         from strobe.attach.callback import Strobe
 
-        if loops := sys.modules.get("strobe.attach.loops"):
-            loops.close_unasked()
+        _close_unasked()
         return [Strobe(os.environ.get(DIRECTORY) or None, trace=traces())]
     except Exception as error:  # the user's training goes on without
         from strobe.attach.place import tell
 
         tell(error, None)
         return []
+
+
+def _close_unasked() -> None:
+    if loops := sys.modules.get("strobe.attach.loops"):
+        loops.close_unasked()
 
 
 def traces() -> bool | None:

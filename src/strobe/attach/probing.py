@@ -1,58 +1,32 @@
 """In the process of a script that is probed: a stretch of its training is recorded, its sides are measured, it ends."""
 
-import gc
-import os
-import sys
 import threading
 import time
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any, NoReturn
+from typing import Any
 
 from strobe.attach.between import Pauses, count_pauses
 from strobe.attach.callback import Strobe
 from strobe.attach.place import what_stopped
+from strobe.attach.probing_loop import PATIENCE, STRETCH, leave
 from strobe.attach.record import complete, meanwhile, save
 from strobe.attach.sides import Sides
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.diagnose.rank import FEWEST_STEPS
 from strobe.measure import contention
-from strobe.measure.environment import usable_cores
 from strobe.measure.timing import WARMUP_STEPS, clock
 from strobe.present.format import duration
 from strobe.probe import takeover
 from strobe.probe.asked import BETWEEN, LOADER, MODEL, SIDES, STAGES, STEPS, TRANSFER, Asked
-from strobe.probe.ceilings import joint
+from strobe.probe.ceilings import sum_up
 from strobe.probe.loader import samples_of
 from strobe.probe.ranks import LostRankError, meet
 from strobe.records.files import BEGUN, write_summary
 
 LOOKS, SYNCHRONISED = 2.0, 8  # seconds between looks at other ranks; steps between which a GPU's rank waits for itself
-STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
 UNLOGGED = "the script's own logging (logger.experiment), which is off here: strobe run shows what it costs"
-
-
-def leave(pipe: Connection | None, reason: str | None = None) -> NoReturn:
-    """Answer, and end this process here: nothing of the script runs any more, not its ``finally``, nor at its exit.
-
-    A rank without the pipe ends with an error where there is a reason; rank 0 hears of it, or ends with it.
-    """
-    try:
-        for one in gc.get_objects():
-            if type(one) is TemporaryDirectory:
-                with suppress(Exception):
-                    one.cleanup()
-        for stream in (sys.stdout, sys.stderr):
-            with suppress(Exception):  # the script may have closed or replaced it
-                stream.flush()
-        if pipe is not None:
-            pipe.send({"reason": reason})
-        elif reason:
-            os.write(2, f"{reason}\n".encode())
-    finally:
-        os._exit(int(pipe is None and reason is not None))
 
 
 class Probe(Strobe):
@@ -244,12 +218,8 @@ class Probe(Strobe):
 
     def _sum_up(self, *missing: str) -> None:
         """Enter the ceilings that are known, and why others are not, into the record."""
-        ceilings, summary = self._sides.ceilings, self._summary
-        ceilings["joint"] = joint(ceilings, workers=summary["num_workers"] or 0)
-        ceilings["seconds"] = time.perf_counter() - self._began
-        ceilings["reason"] = "; ".join([*self._sides.failures, *missing]) or None
-        ceilings["machine"] = contention.between(self._readings[-1], contention.read(), usable_cores())
-        summary["ceilings"] = ceilings
+        summary, failures = self._summary, [*self._sides.failures, *missing]
+        sum_up(self._sides.ceilings, summary, failures, began=self._began, before=self._readings[-1])
         if self._before is not None:
             summary |= meanwhile(self._before, self._readings[-1], self._recorder.step_log)
 

@@ -14,7 +14,7 @@ from strobe.callbacks.accelerators import activities, in_use
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.tracer import Tracer, profilers
 from strobe.diagnose.rules.debugging import PROFILERS
-from strobe.probe.changes import described
+from strobe.probe.described import of_a_trainer
 from strobe.process.output import note
 
 SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
@@ -38,6 +38,7 @@ class Asked:
     schedule: dict[str, int] | None  # of a trace, see `schedule_of`
     report: bool
     unasked: bool = False  # the script does not ask, see `strobe.attach.unasked`
+    after_step: Callable[[Any], None] | None = None  # called with the training, which leaves no record if it ends
 
 
 def schedule_of(trace: bool | Mapping[str, int] | None) -> dict[str, int] | None:
@@ -74,12 +75,12 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     varies = any(type(one).__name__ == "GradientAccumulationScheduler" for one in trainer.callbacks)
     if trainer.lightning_module.automatic_optimization and not varies:
         config["trainer"]["accumulate_grad_batches"] = trainer.accumulate_grad_batches
-    return config | described(trainer, _loaders(trainer.train_dataloader))
+    return config | of_a_trainer(trainer, loaders_of(trainer.train_dataloader))
 
 
 def _validation(trainer: Any) -> dict[str, Any]:
     """How many loader workers start anew with each validation, and the size of its smallest batches."""
-    loaders = _loaders(getattr(trainer, "val_dataloaders", None))
+    loaders = loaders_of(getattr(trainer, "val_dataloaders", None))
     restarted = sum(one.num_workers for one in loaders if not getattr(one, "persistent_workers", True))
     sizes = [size for one in loaders if isinstance(size := getattr(one, "batch_size", None), int)]
     return {"restarted_workers": restarted, "batch_size": min(sizes, default=None)}
@@ -98,7 +99,7 @@ def updating(optimizers: Sequence[Any]) -> dict[str, Any]:
 
 def loading_of(loader: Any) -> dict[str, Any]:
     """``threads``, and ``engine`` of a DataLoader, or of a collection that holds one, or several without workers."""
-    loaders, config = _loaders(loader), dict[str, Any](threads=torch.get_num_threads())
+    loaders, config = loaders_of(loader), dict[str, Any](threads=torch.get_num_threads())
     if len(loaders) == 1 or (loaders and not any(one.num_workers for one in loaders)):
         config["engine"] = {name: getattr(loaders[0], name, None) for name in _LOADER}
         context = getattr(loaders[0], "multiprocessing_context", None)
@@ -119,7 +120,7 @@ def what_is_trained(trainer: Any) -> dict[str, Any]:
 
 def what_is_loaded(loader: Any) -> dict[str, Any]:
     """Those that name the data of a loader, or of a collection of them."""
-    loaders = _loaders(loader)
+    loaders = loaders_of(loader)
     datasets = [type(one.dataset).__name__ for one in loaders if getattr(one, "dataset", None) is not None]
     sizes = [one.batch_size for one in loaders if isinstance(getattr(one, "batch_size", None), int)]
     return {
@@ -151,7 +152,7 @@ def keeps_its_profiler(trainers: Any = None) -> bool:
     return keeps
 
 
-def _loaders(loader: Any) -> list[Any]:
+def loaders_of(loader: Any) -> list[Any]:
     """The DataLoaders among one loader or a collection of them; others tell nothing."""
     return [one for one in tree_leaves(loader) if isinstance(getattr(one, "num_workers", None), int)]
 

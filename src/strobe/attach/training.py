@@ -15,6 +15,7 @@ from strobe.attach.settings import (
     Asked,
     device_of,
     keeps_its_profiler,
+    loaders_of,
     loading_of,
     reference,
     schedule_on,
@@ -35,6 +36,7 @@ from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.waits import Waits
 from strobe.diagnose.foreign import UNSEEN
 from strobe.measure import contention
+from strobe.probe.described import of_a_loop
 from strobe.process.signals import is_of_handler
 from strobe.records.files import BEGUN, make_room
 from strobe.records.joining import note_failure
@@ -51,6 +53,7 @@ class Training:
         self.pid, self.thread = os.getpid(), get_ident()
         self.rank, self.ranks = rank(), ranks()
         self.named, self.report, self.unasked = asked.optimizers is not None, asked.report, asked.unasked
+        self.after_step = asked.after_step
         self.loader = reference(loader)
         self.dataset = reference(getattr(loader, "dataset", None))
         self.loops = Tracker(self)
@@ -150,6 +153,8 @@ class Training:
         profiled = profiled or self.profiled
         self.log.end_step(self.step, self.epoch, images, profiled=profiled, elements=self.elements)
         self.step += 1
+        if self.after_step is not None and self.phases.updates:
+            self.after_step(self)
 
     # --- its end
 
@@ -157,12 +162,18 @@ class Training:
         """End the record, and print the verdict; a second time does nothing."""
         if self not in recording or os.getpid() != self.pid:
             return
-        if self.unasked and not (self.step >= FEWEST if self.loops.updating else self.phases.updates or self.trace):
+        trained = self.step >= FEWEST if self.loops.updating else self.phases.updates or self.trace
+        if self.after_step is not None or (self.unasked and not trained):
             self.guarded(self.drop)  # nobody has said that it would train
             return
         self.guarded(self._end, error)
 
     def _end(self, error: BaseException | None) -> None:
+        if (summary := self.finish(error)) is not None:
+            complete(summary, self.config, self.place, machine=self.machine.both(), steps=self.log, page=self.report)
+
+    def finish(self, error: BaseException | None = None) -> dict[str, Any] | None:
+        """Record no more; the record, still without conclusions, which is rank 0's alone."""
         if self.phases.failure is not None:
             raise self.phases.failure
         self.loops.settle()
@@ -175,11 +186,12 @@ class Training:
         if self.rank:
             if isinstance(error, Exception):
                 note_failure(self.place, self.rank, error)
-            return
+            return None
         if self.step and not self.phases.passes:
             self.config["loop"] = UNSEEN
-        summary = self._summary(status_of(error), error)
-        complete(summary, self.config, self.place, machine=self.machine.both(), steps=self.log, page=self.report)
+        optimizers = [one for one in self.phases.optimizers if not isinstance(one, Passes)]
+        self.config |= of_a_loop({"loader": loaders_of(self.loader()), "optimizer": optimizers})
+        return self._summary(status_of(error), error)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
         if self.step and not self.weights.over:
@@ -234,6 +246,7 @@ def training_of(asked: Asked) -> "Training | None":
     """A new one; None on a rank that has not joined the others, or to which rank 0 has named no directory."""
     if rank() and ranks() == 1:
         return None
-    if (place := shared_directory(rank(), ranks(), partial(new_directory, asked.directory))) is None:
+    named = asked.directory if asked.after_step is not None else None  # by who probes, and who has taken it
+    if (place := named or shared_directory(rank(), ranks(), partial(new_directory, asked.directory))) is None:
         stop()  # or each loop would wait for rank 0
     return None if place is None else Training(asked, place)

@@ -1,12 +1,14 @@
 """Loops in a script that does not ask for it, over a DataLoader or not, recorded as with ``strobe.watch``.
 
-``strobe run`` installs it before the script begins, and Fabric's entry point with STROBE=1. A Trainer of Lightning's,
+``strobe run`` installs it before the script begins, and Fabric's entry point with STROBE=1; and the process of a script
+that is probed, which ends after a stretch of the first such loop. A Trainer of Lightning's,
 or ``strobe.watch``, says more about a training: from the script's first one on, nothing else is recorded.
 """
 
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from threading import get_ident
@@ -20,12 +22,16 @@ from strobe.probe.changes import give_batches, is_unasked, once_imported
 if TYPE_CHECKING:
     from strobe.attach.settings import Asked
     from strobe.attach.training import Training
+    from strobe.probe.asked import Asked as ProbeAsked
 
 _home = os.getpid()
+_probed: "ProbeAsked | None" = None
 
 
-def install() -> None:
-    """Record the loops of this process's main thread; a second time does nothing."""
+def install(probed: "ProbeAsked | None" = None) -> None:
+    """Record the loops of this process's main thread, or probe one of them; a second time does nothing."""
+    global _probed  # noqa: PLW0603  # once in a process
+    _probed = probed
     give_batches(_batches)
     once_imported({"torch": lambda _: _follow_updates()})
 
@@ -55,6 +61,11 @@ def _begin(how: Callable[[ModuleType, "Asked"], Any], loader: Any) -> Any:
 
         place = os.environ.get(DIRECTORY)
         asked = Asked(loader, None, Path(place) if place else None, schedule_of(traces()), report=True, unasked=True)
+        if _probed is not None:
+            from strobe.attach.probing_loop import LoopProbe
+
+            after = LoopProbe(_probed)
+            asked = replace(asked, directory=Path(_probed.folder), schedule={}, after_step=after)
         return how(loops, asked)
     except Exception as error:  # the user's training goes on without
         from strobe.attach.place import tell

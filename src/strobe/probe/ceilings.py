@@ -1,5 +1,6 @@
 """The record's ``ceilings``: what each side of a training reaches alone, and both together on the cores they share."""
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,6 +8,7 @@ import torch
 
 from strobe.diagnose.predict import NOTABLE, step_of
 from strobe.errors import StrobeError
+from strobe.measure.contention import Reading, between, read
 from strobe.measure.environment import usable_cores
 from strobe.measure.timing import Rate
 from strobe.records.run import Record
@@ -59,6 +61,20 @@ def joint(record: dict[str, Any], *, workers: int, nodes: int = 1) -> float | No
         return None
     cores = usable_cores() * nodes
     return float(min(cores / sum(record["cpu_seconds"].values()), loader, model))
+
+
+def sum_up(
+    record: dict[str, Any], summary: dict[str, Any], failures: Sequence[str], *, began: float, before: Reading
+) -> None:
+    """Enter the ceilings into a script's record, with why some are not known, and what the machine did meanwhile.
+
+    ``began``, by time.perf_counter, and ``before`` are from when measuring them began.
+    """
+    record["joint"] = joint(record, workers=summary["num_workers"] or 0)
+    record["seconds"] = time.perf_counter() - began
+    record["reason"] = "; ".join(failures) or None
+    record["machine"] = between(before, read(), usable_cores())
+    summary["ceilings"] = record
 
 
 def waits_for_data(summary: dict[str, Any]) -> bool:

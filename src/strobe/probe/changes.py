@@ -297,41 +297,6 @@ def of_an_optimizer(given: Mapping[str, Any], update: bool | str | None, *, fusi
     return {**given, "fused": update is True} | ({} if update is False else {"foreach": update == FOREACH})
 
 
-def described(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
-    """Settings of a training that only these changes ask for, and ``made``: where the script made what trains.
-
-    Returns:
-        ``data.batch_size``, where the script gave its only loader one; ``model``, as far as it can be changed;
-        ``matmul_precision``; ``environment``, the variables that can be changed; ``benchmark``, where it convolves
-        images: whether cuDNN tries its algorithms;
-        ``made``, by ``loader``, ``trainer`` and ``optimizer``. {} without :func:`install`.
-    """
-    import torch
-
-    if not hasattr(trainer, MADE):
-        return {}
-    settings: dict[str, Any] = {"matmul_precision": torch.get_float32_matmul_precision(), "model": {}}
-    settings["environment"] = {BLAS: os.environ.get(BLAS)}
-    module, optimizers = trainer.lightning_module, trainer.optimizers
-    if len(loaders) == 1 and "batch_size" in getattr(loaders[0], MADE, {"given": ()})["given"]:
-        settings["data"] = {"batch_size": loaders[0].batch_size}
-    if is_convolutional(module):
-        convolutions = [part.weight for part in module.modules() if isinstance(part, torch.nn.Conv2d)]
-        if not torch.are_deterministic_algorithms_enabled():
-            settings["benchmark"] = torch.backends.cudnn.benchmark
-        settings["model"]["channels_last"] = any(not weight.is_contiguous() for weight in convolutions)
-    settings["model"]["compile"] = getattr(module, "_compiler_ctx", None) is not None or any(
-        hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) for part in module.modules()
-    )
-    if optimizers and all(type(one).__name__ in FUSED for one in optimizers):
-        settings["model"]["fused"] = all(one.defaults.get("fused") is True for one in optimizers)
-    if optimizers and all(type(one).__name__ in EACH for one in optimizers):
-        settings["model"][FOREACH] = all(one.defaults.get(FOREACH) is True for one in optimizers)
-    parts = {"loader": loaders, "trainer": [trainer], "optimizer": optimizers}
-    made = {kind: [vars(one)[MADE] for one in several if MADE in vars(one)] for kind, several in parts.items()}
-    return settings | {"made": made}
-
-
 def _value(typed: str) -> Any:
     try:
         return json.loads(typed)

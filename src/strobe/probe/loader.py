@@ -20,7 +20,6 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from strobe.callbacks.accelerators import PINNING
 from strobe.callbacks.batches import shapes_of, size_of
-from strobe.callbacks.lightnings import move_data_to_device
 from strobe.callbacks.lines import Lines
 from strobe.callbacks.ring_buffer import Span
 from strobe.callbacks.spans import SpanFolder, span
@@ -248,6 +247,8 @@ def measure_transfer(
     batch: Any, device: torch.device, *, pinned: bool, seconds: float, ranks: Ranks | None = None
 ) -> Rate:
     """Copy a batch to the device repeatedly, from pinned or pageable memory, as Lightning does."""
+    from strobe.callbacks.lightnings import move_data_to_device  # a loop without a Trainer need not import Lightning
+
     pins = pinned and device.type in PINNING
     host = apply_to_collection(batch, Tensor, Tensor.pin_memory) if pins else batch
     meter = Meter(seconds, warmup=WARMUP, clock=clock(device), agree=ranks.at_once() if ranks else None)

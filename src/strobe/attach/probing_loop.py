@@ -1,0 +1,119 @@
+"""In the process of a script that is probed: a stretch of a loop without a Trainer is recorded; how it ends."""
+
+import gc
+import os
+import sys
+import time
+from contextlib import suppress
+from functools import cache
+from multiprocessing.connection import Connection
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import torch
+
+from strobe.attach.place import stop
+from strobe.attach.record import complete
+from strobe.attach.settings import loaders_of
+from strobe.callbacks.batches import bytes_of
+from strobe.diagnose.rank import FEWEST_STEPS
+from strobe.measure import contention
+from strobe.measure.timing import WARMUP_STEPS
+from strobe.measure.untouched import let_go
+from strobe.probe.asked import LOADER, MODEL, STAGES, STEPS, Asked
+from strobe.probe.ceilings import blank, enter, in_one_line, share_cores, sum_up, waits_for_data
+from strobe.probe.loader import loading_parts, measure_loader, staying
+
+if TYPE_CHECKING:
+    from strobe.attach.training import Training
+
+STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
+NO_TRAINER = "model: what computes is code around a loop, which only trains: there is no Trainer to give batches to"
+
+
+def leave(pipe: Connection | None, reason: str | None = None) -> NoReturn:
+    """Answer, and end this process here: nothing of the script runs any more, not its ``finally``, nor at its exit.
+
+    A rank without the pipe ends with an error where there is a reason; rank 0 hears of it, or ends with it.
+    """
+    try:
+        for one in gc.get_objects():
+            if type(one) is TemporaryDirectory:
+                with suppress(Exception):
+                    one.cleanup()
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(Exception):  # the script may have closed or replaced it
+                stream.flush()
+        if pipe is not None:
+            pipe.send({"reason": reason})
+        elif reason:
+            os.write(2, f"{reason}\n".encode())
+    finally:
+        os._exit(int(pipe is None and reason is not None))
+
+
+class LoopProbe:
+    """Called after each step of a loop: once enough of them are recorded, measures its loader and ends the process."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked, self._since = asked, 0.0
+
+    def __call__(self, training: "Training") -> None:
+        """End the stretch here, or let the script go on."""
+        seconds = self._asked.seconds
+        if not self._since:
+            self._say(STEPS, seconds)
+        if not self._since or training.step == WARMUP_STEPS:
+            self._since = time.perf_counter()
+        passed = time.perf_counter() - self._since
+        enough = WARMUP_STEPS + (STRETCH if passed < PATIENCE * seconds else FEWEST_STEPS)
+        if STEPS not in self._asked.sides or (passed >= seconds and training.step >= enough):
+            try:
+                self._measure(training)
+            except Exception as error:
+                leave(self._pipe(), f"its training could not be measured: {in_one_line(error)}")
+
+    def _measure(self, training: "Training") -> NoReturn:
+        """Complete the record, with the loader alone; nobody trains meanwhile, nor any more."""
+        asked, ceilings, failures = self._asked, blank(), [NO_TRAINER] if MODEL in self._asked.sides else []
+        summary = training.finish()
+        stop()  # the loop below is over a DataLoader, too
+        assert summary is not None
+        summary["script"] = asked.line
+        began, before = time.perf_counter(), contention.read()
+        loader, loaders = training.loader(), loaders_of(training.loader())
+        if LOADER in asked.sides and loaders:
+            self._say(LOADER, asked.seconds)
+            try:
+                self._load(loader, loaders, torch.device(training.device), ceilings, summary)
+            except Exception as error:
+                let_go(error)
+                failures.append(f"{LOADER}: {in_one_line(error)}")
+        sum_up(ceilings, summary, failures, began=began, before=before)
+        machine, log = training.machine.both(), training.log
+        complete(summary, training.config, training.place, machine=machine, steps=log, page=True, told=False)
+        nothing = STEPS not in asked.sides and ceilings[LOADER] is None
+        leave(self._pipe(), (ceilings["reason"] or NO_TRAINER) if nothing else None)
+
+    def _load(
+        self, loader: Any, loaders: list[Any], device: torch.device, ceilings: dict[str, Any], summary: dict[str, Any]
+    ) -> None:
+        with staying(loaders):
+            loading = measure_loader(loader, device=device, seconds=self._asked.seconds)
+        enter(ceilings, LOADER, loading.rate)
+        ceilings["batch_bytes"] = bytes_of(loading.batch)[0] or None
+        ceilings["shared_cores"] = share_cores(device, ranks=1, workers=sum(one.num_workers for one in loaders))
+        if waits_for_data(summary):
+            ceilings["loading"] = loading_parts(loader, seconds=self._asked.seconds / 2)
+
+    def _say(self, side: str, seconds: float) -> None:
+        if (pipe := self._pipe()) is not None:
+            pipe.send((STAGES[side], seconds))
+
+    def _pipe(self) -> Connection | None:
+        return _pipe(self._asked.pipe) if os.getpid() == self._asked.process else None
+
+
+@cache
+def _pipe(number: int) -> Connection:
+    return Connection(number)  # which closes it where nobody keeps it
