@@ -145,6 +145,14 @@ class Call(NamedTuple):
         return self.graph_task != -1
 
 
+def matrices_of(call: Call) -> list[Tensor]:
+    """The operands of a product; of a decomposition, or what solves by one, the matrix alone."""
+    if call.name in PRODUCTS:
+        return call.read
+    place = DECOMPOSITIONS.get(call.name)
+    return [] if place is None else call.read[place : place + 1]
+
+
 def call_of(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Call:
     """A call that gave this result."""
     arguments = [*_leaves((args, kwargs.values()))]

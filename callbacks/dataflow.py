@@ -21,9 +21,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
 from .calls import (
-    DECOMPOSITIONS,
     PICKING,
-    PRODUCTS,
     SOFTMAX,
     Autograd,
     Call,
@@ -33,12 +31,13 @@ from .calls import (
     call_of,
     is_pointwise,
     is_random,
+    matrices_of,
     size_of,
 )
 from .columns import PHASES
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
 from .frames import Line, instructions_of, is_in_torchs_loop, may_detach, user_lines
-from .variants import slower_than_variants
+from .variants import Variants
 
 STEPS = 2  # that are followed: the second one shows what becomes of the first one's results, and what is the same
 CALLING = 5e-5  # seconds before an operation, at most, that count as calling it
@@ -111,6 +110,7 @@ class Dataflow(TorchDispatchMode):
         self._looking = defaultdict[str, float](float)  # seconds in the phases of this step
         self._memory: dict[int, _Memory] = {}
         self._floats: dict[tuple[str, tuple[Line, ...]], list[float]] = {}  # arguments of calls from the same lines
+        self._variants = Variants()
         self._numbers: dict[int, Operation] = {}  # by what autograd calls them, as a backward pass tells
 
     @classmethod
@@ -120,6 +120,8 @@ class Dataflow(TorchDispatchMode):
 
     def begin(self) -> None:
         """A step begins, the first one that is followed."""
+        if _get_current_dispatch_mode() is not None:
+            return  # somebody else's mode, which would see what looking computes
         if "torch._dynamo" in sys.modules and not hasattr(Dataflow.__torch_dispatch__, "__wrapped__"):
             # It would compile what this does, too.
             dispatch = torch.compiler.disable(Dataflow.__torch_dispatch__)  # type: ignore[no-untyped-call]
@@ -212,7 +214,7 @@ class Dataflow(TorchDispatchMode):
             zeros=zeros,
             factor=factor,
             alike=self._alike(call),
-            slower=slower_than_variants(call) if len(self.spent) == STEPS - 1 else {},
+            slower=self._variants.slower(call, self._calling, self.spent[-1]) if len(self.spent) == STEPS - 1 else {},
             sources=sources,
             after=after,
             since=since,
@@ -358,16 +360,8 @@ def _is_of_words(call: Call, sources: list[Source]) -> bool:
 
 def _most_zeros(call: Call) -> tuple[float, list[int]]:
     """Their share in the large matrix that has most, and the shape of that."""
-    large = [one for one in _matrices(call) if one.numel() >= LARGE]
+    large = [one for one in matrices_of(call) if one.numel() >= LARGE]
     return max(((zeros_of(one), list(one.shape)) for one in large), default=(0.0, []))
-
-
-def _matrices(call: Call) -> list[Tensor]:
-    """The operands of a product; of a decomposition, or what solves by one, the matrix alone."""
-    if call.name in PRODUCTS:
-        return call.read
-    place = DECOMPOSITIONS.get(call.name)
-    return [] if place is None else call.read[place : place + 1]
 
 
 def _selected(tensor: Tensor, width: int) -> float:

@@ -122,7 +122,7 @@ class Lines:
             gc.callbacks.remove(self._collects)
 
     def _look(self) -> None:
-        queued, due = _seconds_without_core(), time.monotonic()  # when the next look is
+        queued, due = seconds_without_core(), time.monotonic()  # when the next look is
         for number in range(MOST):
             if number % KEEP == KEEP - 1:
                 self._keep(self.looks)
@@ -138,12 +138,12 @@ class Lines:
                 try:
                     if late > HELD * interval:
                         holds = place_of(self._phase(), stacks().get(self._thread, []))
-                        self.looks.locked[holds] += late - (_seconds_without_core() - queued) > HELD * interval
+                        self.looks.locked[holds] += late - (seconds_without_core() - queued) > HELD * interval
                     while (left := due - time.monotonic()) < 0:
                         due += EVERY
                     time.sleep(left)
                     frames, phase, lasted = stacks(), self._phase(), self._lasted()
-                    queued = _seconds_without_core()
+                    queued = seconds_without_core()
                 finally:
                     sys.setswitchinterval(interval)
             if place := self._note(phase, frames.get(self._thread, [])):
@@ -167,10 +167,10 @@ class Lines:
         return place
 
 
-def _seconds_without_core() -> float:
-    """For which the calling thread has waited for a core; not a number where the system does not tell."""
+def seconds_without_core(thread: str = "thread-self") -> float:
+    """For which a thread, the calling one or ``self/task/NUMBER``, waited for a core; nan where Linux does not tell."""
     try:
-        return int(Path("/proc/thread-self/schedstat").read_text().split()[1]) * 1e-9
+        return int(Path("/proc", thread, "schedstat").read_text().split()[1]) * 1e-9
     except (OSError, ValueError, IndexError):
         return math.nan
 

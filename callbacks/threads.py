@@ -76,7 +76,10 @@ class Threads:
         return self._lines.looks.late(usual).records() if self._lines else []
 
     def worker_threads(self) -> float | None:
-        """How many threads of a worker compute while the one that makes samples does; None where no worker was seen."""
+        """How many threads of a worker compute while the one that makes samples does, one if that waits for the others.
+
+        None where no worker was seen.
+        """
         own, libraries = self._workers.computed
         return 1 + libraries / own if own else None
 

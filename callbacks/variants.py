@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -17,7 +17,9 @@ from .contents import has_denormals, without_denormals
 
 VARIANTS = ("denormal", "dtype", "length")
 RUNS, LONG = 2, 0.05  # of each variant: the quicker one counts; seconds of one that needs no other
-_COPIED = 2**28  # bytes of operands and results, at most
+AGAIN = 2  # times an operation runs again, at least
+MOST = 5.0  # seconds, or as many as a step has
+_COPIED = 2**27  # bytes of operands and results, at most
 _MANY = 256  # numbers: with fewer, hardly anything can be gained
 _SINGLE = {
     torch.float64: torch.float32,
@@ -31,58 +33,94 @@ _TRANSFORMS = {"_fft_r2c", "_fft_c2r", "_fft_c2c"}
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
-def slower_than_variants(call: Call) -> dict[str, Slower]:
-    """What an operation takes longer than its variants, by kind; empty where it has none.
+class Variants:
+    """Runs operations of a step again, as they are and with other operands.
 
-    - ``denormal``: with zeros in place of denormal numbers, with which processors are slow.
-    - ``dtype``: in float32 in place of this ``dtype``, which may have twice the bytes, or be emulated.
-    - ``length``: a Fourier transform of the next length with small prime factors only; ``shape`` has both lengths.
-
-    It runs again for that, on copies; only an operation of torch's own that changes nothing but the numbers of followed
-    tensors. What one variant saves, the next ones do not save again.
+    Only operations of torch's own that change nothing but the numbers of followed tensors, on copies, as long as that
+    has taken less than ``MOST`` seconds, or than a step takes; of all others nothing is known.
     """
-    if call.func.namespace != "aten" or call.escapes or call.unfollowed or not _can_run_again(call):
-        return {}
-    read, made = ([one for one in tensors if one.numel() >= _MANY] for tensors in (call.read, call.made))
-    if not (read or made) or sum(one.nbytes for one in (*call.read, *call.made)) > _COPIED:
-        return {}
+
+    def __init__(self) -> None:
+        self._spent = 0.0
+
+    def slower(self, call: Call, seconds: float, step: Mapping[str, float]) -> dict[str, Slower]:
+        """What an operation takes longer than its variants, by kind; empty where it has none.
+
+        - ``denormal``: with zeros in place of denormal numbers, with which processors are slow.
+        - ``dtype``: in float32 in place of this ``dtype``, which may have twice the bytes, or be emulated.
+        - ``length``: a Fourier transform of the next length with small prime factors; ``shape`` has both lengths.
+
+        What one variant saves, the next ones do not save again.
+
+        Args:
+            seconds: Of the operation, just now.
+            step: The seconds of the last step's phases.
+        """
+        if self._spent + AGAIN * seconds > max(MOST, sum(step.values())) or not _can_run_again(call):
+            return {}
+        began, slower, left = time.perf_counter(), dict[str, Slower](), math.inf
+        for kind, now, then, details in _variants(call):
+            before, after = _seconds(call, now), _seconds(call, then)
+            if before is not None and after is not None:
+                left = min(left, before)
+                saved = min(before - after, left)
+                left -= max(0.0, saved)
+                slower[kind] = Slower(saved, details)  # negative by noise, or with a type that is slower here
+        self._spent += time.perf_counter() - began
+        return slower
+
+
+def _variants(call: Call) -> Iterator[tuple[str, Callable[[], Arguments], Callable[[], Arguments], Mapping[str, Any]]]:
+    """Kinds, the arguments as they are and those of the variant, and its details."""
+    large = [one for one in (*call.read, *call.made) if one.numel() >= _MANY]
     as_it_is = partial(_copied, call, Tensor.clone)
-    variants = dict[str, tuple[Callable[[], Arguments], Callable[[], Arguments], Mapping[str, Any]]]()
-    if any(has_denormals(one) for one in read):
-        variants["denormal"] = as_it_is, partial(_copied, call, without_denormals), {}
-    other = next((one.dtype for one in (*read, *made) if one.dtype in _SINGLE), None)
-    if other is not None:
-        variants["dtype"] = as_it_is, partial(_in_single, call), {"dtype": str(other).removeprefix("torch.")}
-    if call.name in _TRANSFORMS and not call.changed:
+    if any(has_denormals(one) for one in call.read if one.numel() >= _MANY):
+        yield "denormal", as_it_is, partial(_copied, call, without_denormals), {}
+    other = next((one.dtype for one in large if one.dtype in _SINGLE), None)
+    if other is not None and not _has_buffers(call):
+        yield "dtype", as_it_is, partial(_in_single, call), {"dtype": str(other).removeprefix("torch.")}
+    if large and call.name in _TRANSFORMS and not call.changed:
         lengths = _lengths(call)
         if slow := [one for one, quick in lengths.items() if one != quick]:
             shape = [max(slow), lengths[max(slow)]]
-            variants["length"] = partial(_resized, call, {}), partial(_resized, call, lengths), {"shape": shape}
-    slower, left = {}, math.inf
-    for kind, (now, then, details) in variants.items():
-        with suppress(RuntimeError):  # of an operation that takes no other operands
-            seconds = _seconds(call, now)
-            left = min(left, seconds)
-            saved = min(seconds - _seconds(call, then), left)
-            left -= max(0.0, saved)
-            # The type is changed for all operations alike, also for those that it makes slower.
-            slower[kind] = Slower(saved if kind == "dtype" else max(0.0, saved), details)
-    return slower
+            yield "length", partial(_resized, call, {}), partial(_resized, call, lengths), {"shape": shape}
 
 
 def _can_run_again(call: Call) -> bool:
-    return not is_random(call.func) and torch.Tag.inplace_view not in call.func.tags
+    tensors = *call.read, *call.made
+    if call.func.namespace != "aten" or call.escapes or call.unfollowed or is_random(call.func):
+        return False
+    if torch.Tag.inplace_view in call.func.tags or all(one.numel() < _MANY for one in tensors):
+        return False
+    return (
+        sum(one.numel() * max(one.itemsize, _SINGLE.get(one.dtype, one.dtype).itemsize) for one in tensors) <= _COPIED
+    )
 
 
-def _seconds(call: Call, arguments: Callable[[], Arguments]) -> float:
-    """The seconds of the operation on these arguments, made anew for each run, as it may change them."""
+def _has_buffers(call: Call) -> bool:
+    """Whether its library lays out memory for one type, which may be too small for another."""
+    return call.name.startswith("mkldnn_") or any(one.dtype == torch.uint8 for one in call.read)
+
+
+def _seconds(call: Call, arguments: Callable[[], Arguments]) -> float | None:
+    """The seconds of the operation on these arguments, made anew for each run, as it may change them.
+
+    None where it does not take them.
+    """
     times = list[float]()
     while len(times) < RUNS and max(times, default=0.0) < LONG:
-        args, kwargs = arguments()
-        began = time.perf_counter()
-        call.func(*args, **kwargs)
-        times.append(time.perf_counter() - began)
+        if (seconds := _once(call, *arguments())) is None:
+            return None
+        times.append(seconds)
     return min(times)
+
+
+def _once(call: Call, args: tuple[Any, ...], kwargs: dict[str, Any]) -> float | None:
+    began = time.perf_counter()
+    with suppress(RuntimeError):
+        call.func(*args, **kwargs)
+        return time.perf_counter() - began
+    return None
 
 
 def _copied(call: Call, copy: Callable[[Tensor], Tensor]) -> Arguments:

@@ -3,7 +3,6 @@
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -51,7 +50,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     - ``broadcast``: large tensors, made of far smaller ones and reduced again, of this ``shape`` and so many ``bytes``.
     - ``loop``: what rounds of a loop take, ``rounds`` of them, that could be computed at once.
     - ``attention``: scaling, masking and softmax between two products, of this ``shape``, that one operation computes.
-    - ``denormal``, ``dtype``, ``length``: what operations take longer than their ``variants``, with what these tell.
+    - ``denormal``, ``dtype``, ``length``: what operations take longer than their ``variants``, with what these tell; of
+      ``dtype`` also the share of the operations' time that was ``tried`` in single precision.
 
     Each has, by the names of phases, the share of the phase's time; and the ``file``, ``line`` and ``function`` where
     most of it is, None outside of the user's own code.
@@ -114,7 +114,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         "broadcast": _waste(flow, last, lambda one: float((one.forward or one) in broadcast)),
         "loop": _waste(flow, last, saved, loop_of),
         "attention": _waste(flow, first, lambda one: float((one.forward or one) in attention)),
-        **{kind: _waste(flow, last, partial(_slower, kind)) for kind in VARIANTS},
+        **{kind: _slow(flow, last, kind) for kind in VARIANTS},
     }
     if kind := kinds["constant"]:
         kind["functions"] = _nothing_but(constant, last)
@@ -133,9 +133,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         kind |= {"shape": largest.size.shape, "bytes": largest.size.bytes}
     if kind := kinds["attention"]:
         kind["shape"] = max(attention, key=lambda one: one.size.makes).size.shape
-    for name in VARIANTS:
-        if kind := kinds[name]:
-            kind |= max((one.slower[name] for one in last if name in one.slower), key=lambda one: one.seconds).details
+    if tried := sum(one.seconds for one in last if "dtype" in one.slower):
+        kinds["dtype"] = (kinds["dtype"] or {}) | {"tried": tried / sum(one.seconds for one in last)}
     if kind := kinds["loop"]:
         weights = defaultdict[int, float](float)  # of loops within each other
         for one, rounds in looped.items():
@@ -301,16 +300,27 @@ def _waste(
             lost[one.phase] += seconds
             spent[one.phase] = flow.spent[one.step].get(one.phase, 0.0)
             places.append((seconds, lines_of(one)))
-    shares = {phase: seconds / max(seconds, spent[phase]) for phase, seconds in lost.items() if seconds > 0}
+    longer = {phase: seconds for phase, seconds in lost.items() if seconds > 0}
+    net = sum(lost.values()) / sum(longer.values()) if longer else 0.0  # a variant may be slower in other phases
+    shares = {phase: net * seconds / max(seconds, spent[phase]) for phase, seconds in longer.items()}
     shares = {phase: share for phase, share in shares.items() if share >= LEAST}
     places = [(seconds, lines) for seconds, lines in places if seconds > 0]
     return {**shares, **located(_where(places))} if shares else None
 
 
-def _slower(variant: str, operation: Operation) -> float:
-    """The share of its time that it takes longer than this variant."""
-    lost = operation.slower[variant].seconds if variant in operation.slower else 0.0
-    return lost and lost / max(operation.seconds, abs(lost))
+def _slow(flow: Dataflow, operations: Iterable[Operation], variant: str) -> dict[str, Any] | None:
+    """What operations take longer than this variant of them; of several types, with the one that costs most."""
+    groups = defaultdict[str, list[Operation]](list)
+    for one in operations:
+        if variant in one.slower:
+            groups[one.slower[variant].details.get("dtype", "")].append(one)
+
+    def lost(one: Operation) -> float:
+        return one.slower[variant].seconds
+
+    most = max(groups.values(), key=lambda group: sum(map(lost, group)), default=[])
+    waste = _waste(flow, most, lambda one: min(1.0, lost(one) / max(one.seconds, 1e-9)))
+    return waste and {**waste, **max(most, key=lost).slower[variant].details}
 
 
 def _apart(operation: Operation, other: Operation | None) -> Sequence[Line]:

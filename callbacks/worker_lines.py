@@ -17,11 +17,13 @@ from typing import Any
 
 import torch
 
+from . import lines
 from .columns import LOADING
-from .lines import Lines, Looks, core_seconds
+from .lines import Lines, Looks, core_seconds, seconds_without_core
 
 MOST = 64  # workers, after which none is looked at any more: they may start anew in each epoch
 PATIENCE = 1.0  # seconds for the last look
+COMPUTES = 0.5  # of the time in which it makes samples: a thread that computes less waits for others
 LOOP = "_worker_loop"  # the function that each worker runs
 MODULES = ("torch.utils.data._utils.worker", "torchdata.stateful_dataloader.stateful_dataloader")  # which have one
 
@@ -90,9 +92,9 @@ def _work(folder: str | None, loop: Callable[..., None] | str, *args: Any) -> No
     lines = None
     with suppress(Exception):  # the user's training goes on without
         if folder is not None and len(list(Path(folder).iterdir())) < MOST:
-            own = threading.get_native_id()
-            began = core_seconds(own) or 0.0  # one that was not forked has imported modules until now
-            lines = Lines(lambda: LOADING, keep=partial(_keep, Path(folder, f"{os.getpid()}.json"), own, began))
+            path, own = Path(folder, f"{os.getpid()}.json"), threading.get_native_id()
+            before = _computed(own)  # one that was not forked has imported modules until now
+            lines = Lines(lambda: LOADING, keep=partial(_keep, path, own, before))
     try:
         run: Callable[..., None] = getattr(import_module(loop), LOOP) if isinstance(loop, str) else loop
         run(*args)
@@ -106,16 +108,24 @@ def _is_its_own(module: ModuleType) -> bool:
     return getattr(getattr(module, LOOP, None), "__name__", None) == LOOP
 
 
-def _keep(path: Path, own: int, began: float, looks: Looks) -> None:
-    kept = {"looks": looks.counts(), "own": (core_seconds(own) or began) - began, "libraries": 0.0}
-    known = {thread.native_id for thread in threading.enumerate()}
-    with suppress(OSError):  # where Linux does not list them
-        numbers = {int(folder.name) for folder in Path("/proc/self/task").iterdir()}
-        kept["libraries"] = sum(core_seconds(number) or 0.0 for number in numbers - known)
+def _keep(path: Path, own: int, before: tuple[float, float], looks: Looks) -> None:
+    computed, libraries = (now - then for now, then in zip(_computed(own), before, strict=True))
+    waited = seconds_without_core(f"self/task/{own}")
+    makes = lines.EVERY * sum(looks.seen.values())  # seconds, in most of which it computes, or could
+    beside = not computed + waited < COMPUTES * makes  # and does not only wait for a library's result
+    kept = {"looks": looks.counts(), "own": computed, "libraries": libraries if beside else 0.0}
     with suppress(OSError):  # nobody wants them any more
         draft = path.with_suffix(".draft")
         draft.write_text(json.dumps(kept))
         draft.replace(path)
+
+
+def _computed(own: int) -> tuple[float, float]:
+    """Core-seconds of a thread, and those of the threads that Python does not know."""
+    known, numbers = {thread.native_id for thread in threading.enumerate()}, set[int]()
+    with suppress(OSError):  # where Linux does not list them
+        numbers = {int(folder.name) for folder in Path("/proc/self/task").iterdir()}
+    return core_seconds(own) or 0.0, sum(core_seconds(number) or 0.0 for number in numbers - known)
 
 
 def _places(read: Any) -> Any:

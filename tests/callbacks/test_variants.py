@@ -2,13 +2,16 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from strobe.callbacks import variants
+from strobe.callbacks.calls import Call, Operation
 from support.followed import found
 
 
@@ -97,6 +100,67 @@ def test_operations_on_numbers_of_twice_the_bytes_are_told(type_: torch.dtype, m
         assert kind is not None
         assert {"forward", "backward"} <= kind.keys()
         assert (kind["dtype"], kind["function"]) == ("float64", "step")
+
+
+@pytest.mark.parametrize("times", [1.2, 3.0])
+def test_a_type_that_is_faster_in_another_phase_is_judged_by_both(
+    times: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faster_forward(call: Call, arguments: Callable[[], variants.Arguments]) -> float:
+        doubles = any(one.dtype == torch.float64 for one in tree_leaves(arguments()) if isinstance(one, Tensor))
+        return 1e-6 * ((2.0 if doubles else 1.0) if not call.backward else (1.0 if doubles else times))
+
+    monkeypatch.setattr(variants, "_seconds", faster_forward)
+    weights, values = (torch.randn(500, 500, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    kind = found(lambda: (values @ weights).backward(torch.ones_like(values)))["dtype"]  # one operation, and then two
+    assert kind is not None
+    assert ("forward" in kind) == (times < 2)
+    assert "backward" not in kind
+
+
+def test_little_time_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.randn(500, 500, dtype=torch.float64)
+    assert found(lambda: values @ values)["dtype"] is not None
+    monkeypatch.setattr(variants, "MOST", 0.0)
+    assert found(lambda: values @ values)["dtype"] is None
+
+
+def test_what_a_library_lays_out_for_a_type_is_not_read_as_another() -> None:
+    """The workspace of oneDNN's recurrent layers, which are compiled for 16 bits, too."""
+    layer, ran = nn.LSTM(32, 32).to(torch.bfloat16), list[Operation]()
+    values = torch.randn(20, 8, 32, dtype=torch.bfloat16)
+    found(lambda: layer(values)[0].sum().backward(), ran=ran)
+    recurrent = [one for one in ran if "rnn_layer" in one.name]
+    if not recurrent:
+        pytest.skip("intended: this processor has no such layers")
+    assert not any("dtype" in one.slower for one in recurrent)
+
+
+class Noting(TorchDispatchMode):
+    """Somebody else's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_somebody_elses_mode_sees_the_training_alone() -> None:
+    values = torch.randn(500, 500, dtype=torch.float64)
+    with Noting() as around:
+        found(lambda: values @ values)
+    assert around.names == 3 * ["aten.mm.default"]
+    inside = Noting()
+
+    def step() -> Tensor:
+        with inside:
+            return values @ values
+
+    assert found(step)["dtype"] is not None
+    assert inside.names == 3 * ["aten.mm.default"]
 
 
 def test_ordinary_numbers_are_no_denormal_ones() -> None:

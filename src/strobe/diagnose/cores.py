@@ -78,9 +78,11 @@ def taken_by_threads(record: Record) -> float:
     if others is None or children is None or not fitting:
         return 0.0
     elsewhere = others + children + (record.number("machine", "stolen") or 0.0)
-    if max(elsewhere, named) >= TAKEN:
+    idle = record.number("machine", "idle")
+    if max(elsewhere, named) >= TAKEN or idle is None or idle > IDLE:
         return 0.0
-    lost = (record.number("machine", "delayed") or 0.0) - elsewhere * own
+    delayed, paused = (record.number("machine", name) or 0.0 for name in ("delayed", "throttled"))
+    lost = delayed - paused - elsewhere * own
     return min(lost, MOST_TAKEN) if lost >= TAKEN else 0.0
 
 

@@ -36,7 +36,6 @@ AT_LEAST = (
     "unused_gradients",
     "workers_restart",
     "workers_hurt",
-    "oversubscription",
     "slowing_down",
     *FOR_NOTHING,
 )

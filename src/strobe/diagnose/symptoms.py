@@ -177,7 +177,7 @@ def operations_of(record: Record) -> float:
 def costliest(record: Record, phase: str) -> str:
     """A sentence on the operations that take most of a phase, each a tenth of it or more; empty without any.
 
-    Likewise on a GPU, whose host only launches them.
+    Also on a GPU, whose host only launches them.
     """
     if record.text("accelerator") != "cpu":
         return ""

@@ -14,6 +14,7 @@ from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Figure, Record, as_number
 from strobe.traces.rank import ALLOCATES
 
+TRIED = 0.8  # of the operations' time: what of it was not measured in another type matters little
 MOSTLY_IDLE = 0.6  # a GPU busy for less of the step waits for the host
 INTEGER_SHARE = {"array": 1 / 4, "photos": 1 / 4, "tiles": 1 / 2}  # of float32's bytes: such data are uint8, uint16
 
@@ -260,7 +261,7 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
     """
     phases = [record.number("step_seconds", name) or 0.0 for name in ("forward", "backward", "optimizer")]
     measured = any(entry.changes.get("trainer.precision") == "32-true" for entry in record.alternatives("model"))
-    measured = measured or bool(record.mapping("costliest"))  # as operations were followed, one by one
+    measured = measured or (record.number("dtype", "tried") or 0.0) >= TRIED
     single = faster_precision(record) == "32-true"
     double = record.text("weights") == "float64" or str(record.setting("trainer.precision")).startswith("64")
     lost = sum(phases) / 2 if double else sum(phases[:2])

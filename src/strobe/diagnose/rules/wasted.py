@@ -1,4 +1,4 @@
-"""Computing for nothing: gradients and results that nothing uses, the same again, and products with zeros."""
+"""Computing that a step could leave out: results that nothing uses, the same again, slow operands."""
 
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +40,7 @@ def unused_gradients(record: Record, step: Step) -> Finding | None:
 
 
 def _rule(cause: str, waste: Waste) -> Callable[[Record, Step], Finding | None]:
-    """The rule for one way to compute for nothing."""
+    """The rule for one way to compute more than is needed."""
 
     def rule(record: Record, step: Step) -> Finding | None:
         computing = for_nothing(record, waste.kind, *PREPARING, "forward", "backward", "other")
