@@ -191,7 +191,7 @@ def test_one_side_alone_is_an_alternative(side: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fit", "settings", "told"),
     [
-        ("", {}, "ended before a Lightning Trainer's fit began"),
+        ("", {}, "ended before a Trainer's fit began"),
         ("trainer.fit(Net(), iter(batches))", {}, "the loader can be read only once"),
         ("trainer.fit(Net(), batches)", {"devices": 2, "strategy": "ddp_spawn"}, "its ranks begin by spawn; those of"),
         ("trainer.fit(Net(), Batches([1, 2]))", {}, "its training failed"),

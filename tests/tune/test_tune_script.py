@@ -124,7 +124,7 @@ def test_it_ends_with_what_to_write_and_where(
 ) -> None:
     tuned(monkeypatch, tmp_path)
     said = capsys.readouterr()
-    assert "This runs python train.py --lr 0.1 up to its first fit, many times" in said.err
+    assert "This runs python train.py --lr 0.1 up to its first training, many times" in said.err
     assert "num_workers=2, persistent_workers=True: 2.50 times (2.45 to 2.55), predicted" in said.out
     assert "With this the loader alone reaches 200" in said.out
     assert "git apply found.diff" in said.out.splitlines()

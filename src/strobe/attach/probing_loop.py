@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from strobe.attach.training import Training
 
 STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
-NO_TRAINER = "model: what computes is code around a loop, which only trains: there is no Trainer to give batches to"
+NO_TRAINER = "model: only a Trainer can be given batches of before, and this loop has none"
 
 
 def leave(pipe: Connection | None, reason: str | None = None) -> NoReturn:

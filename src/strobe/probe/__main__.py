@@ -36,10 +36,10 @@ Examples
 """
 SECONDS, LONGEST = 5.0, 86400.0  # of each side by default; until a training has begun and was measured
 INTERRUPTED = (
-    "Interrupted: nothing was measured. It takes about {about} from the script's first fit on, and longer where steps "
-    "are slow; give it that time, or a smaller --seconds."
+    "Interrupted: nothing was measured. It takes about {about} from the script's first training on, and longer where "
+    "steps are slow; give it that time, or a smaller --seconds."
 )
-WARNING = "This runs {line} up to its first fit, and trains for some seconds."
+WARNING = "This runs {line} up to its first training, and trains for some seconds."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -84,10 +84,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     about = clock(len(SIDES) * options.seconds)
     try:
         with ProgressDisplay(console) as display:
-            begins = (
-                f"Running the script until its first fit, then measuring for about {about}, longer if steps are slow"
-            )
-            display.stage(begins, None)
+            first = "Running the script until its first training"
+            display.stage(f"{first}, then measuring for about {about}, longer if steps are slow", None)
             outcome = probe_script(command, place, seconds=options.seconds, timeout=LONGEST, tell=display.stage)
     except KeyboardInterrupt as interrupt:
         with noted():

@@ -1,4 +1,4 @@
-"""Runs a script in a process of its own, where its Lightning training is taken over and measured; see docs/proof.md."""
+"""Runs a script in a process of its own, where its training is taken over and measured; see docs/proof.md."""
 
 import json
 import os
@@ -107,7 +107,7 @@ def alternative(summary: Mapping[str, Any], side: str, changes: Sequence[str]) -
 def why_not(failure: Failure, folder: Path) -> str:
     """Why a script's process, whose record would be in this folder, ended without an answer."""
     if failure.reason.endswith("code 0 and left no result"):
-        return "the script ended before a Lightning Trainer's fit began; strobe run records loops without a Trainer"
+        return "the script ended before a Trainer's fit began, or a loop of its own had made enough steps to measure"
     line = last_said(folder / OUTPUT)
     return f"{failure.reason}; the last line of its output is: {line}" if line else failure.reason
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SEARCHED = [name for name in ALL if name not in OWN]
 STARTING = 5.0  # seconds, about, until a script trains
 TURNS, TIMEOUT = 6, 600.0  # of each side to begin with; seconds of one training
-WARNING = "This runs {line} up to its first fit, many times, and trains for some seconds each time."
+WARNING = "This runs {line} up to its first training, many times, and trains for some seconds each time."
 EPILOG = f"""
 The script is not edited. It runs many times, in processes of its own, from this folder.
 
@@ -116,7 +116,7 @@ def _parser() -> Parser:
     parser = Parser(
         prog="strobe tune",
         usage="strobe tune [OPTIONS] SCRIPT.py|-m MODULE [ARGUMENTS ...]",
-        description="Try what makes a Lightning training faster, and say what to write; nothing is edited.",
+        description="Try what makes a training faster, and say what to write; nothing is edited.",
         epilog=EPILOG,
     )
     parser.add_argument("--budget", default="10m", help="how long the search may take: 120s, 10m, 1h (10m)")

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from strobe.diagnose.attribution import hooks
-from strobe.diagnose.candidates import seldomer
+from strobe.diagnose.candidates import candidates, seldomer
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, without
 from strobe.diagnose.promise import bound, gain
@@ -62,7 +62,8 @@ def proposals(record: Record, over: Sequence[str] | None, *, budget: float, meas
     wanted, seen = set(ALL if over is None else over), set[frozenset[str]]()
     composer = Composer(record, step, wanted, asked=set(over or ()), measure=measure, budget=budget)
     composed = _composed(record, step, composer.combinations())
-    others = (*_prescribed(record, step, asked=set(over or ())), *_explored(record, step, asked=set(over or ())))
+    asked = set(over or ())
+    others = (*_prescribed(record, step, asked=asked), *_of_a_loop(record), *_explored(record, step, asked=asked))
     for proposal in (*composed, *(part for one in others if (part := _within(one, wanted)) is not None)):
         if (key := frozenset(proposal.overrides)) not in seen:
             yield proposal
@@ -146,6 +147,15 @@ def _prescribed(record: Record, step: Step, *, asked: set[str]) -> Iterator[Prop
             yield _proposal(record, remedy, finding["title"], predicted)
 
 
+def _of_a_loop(record: Record) -> Iterator[Proposal]:
+    """What may compute faster in a loop without a Trainer, whose model cannot be measured alone."""
+    if record.setting("loop"):
+        computing = (one.overrides for one in candidates(record) if one.side == "model")
+        yield from (
+            _proposal(record, overrides, "Without a Trainer only a trial tells", None) for overrides in computing
+        )
+
+
 def _pauses(record: Record, over: Collection[str] | None) -> float:
     """Seconds per step of validations and checkpoints that were measured alone, and that trainings in turns lack."""
     pauses = record.mapping("ceilings", "between").items()
@@ -157,7 +167,7 @@ def _remedy(finding: Mapping[str, Any]) -> list[str]:
     return list(finding["overrides"] or finding.get("changes") or ())
 
 
-def _proposal(record: Record, overrides: Sequence[str], why: str, predicted: Figure) -> Proposal:
+def _proposal(record: Record, overrides: Sequence[str], why: str, predicted: Figure | None) -> Proposal:
     scaled, images = _larger_update(record, overrides)
     return Proposal((*overrides, *scaled), why, predicted, images=images)
 
