@@ -41,6 +41,11 @@ class Model(BoringModel):
         return [optimizer], [{"scheduler": schedule, "interval": "step"}]
 
 loader = torch.utils.data.DataLoader(Scans(), batch_size=4)
+begun = torch.nn.Linear(32, 1)
+optimizer = torch.optim.SGD(begun.parameters(), lr=0.1)
+for _, batch in zip(range(3), loader):  # too little to measure
+    begun(batch).mean().backward()
+    optimizer.step()
 trainer = Trainer(max_epochs=1, accelerator="cpu", log_every_n_steps=1, limit_val_batches=2, callbacks=[
     LearningRateMonitor(), ModelCheckpoint(every_n_train_steps=1, save_top_k=-1), StochasticWeightAveraging(0.1)])
 assert pathlib.Path(__file__).is_absolute()

@@ -226,6 +226,17 @@ def test_compiling_is_tried_when_it_is_asked_for() -> None:
     assert proposal.overrides == ("model.compile=true",)
 
 
+def test_of_a_loop_without_a_trainer_what_may_compute_faster_is_tried_without_a_prediction() -> None:
+    record = concluded("optimizer", summary__ceilings=None)
+    record.config["model"]["fused"] = False
+    changes = {one.overrides: one.predicted for one in offered(record)}
+    assert ("model.fused=true",) not in changes
+    record.config["loop"] = True
+    changes = {one.overrides: one.predicted for one in offered(record)}
+    assert changes["model.fused=true",] is None
+    assert not any("model.fused=true" in one for one in ({*changes} - {("model.fused=true",)}))
+
+
 def with_validations(*, batches: int, interval: float | None, epochs: int | None) -> Record:
     """A script's that takes as long for validations as for its steps."""
     record = concluded("nothing", summary__batches_per_epoch=batches)
