@@ -9,14 +9,15 @@ import torch
 
 from .batchable import together
 from .calls import PICKING, PRODUCTS, SOFTMAX, Operation
+from .chains import avoidable
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow
 from .frames import Line, located
 from .variants import VARIANTS
 
 KINDS = (
-    *("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "loop", "broadcast", "attention"),
-    *VARIANTS,
+    *("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "order", "broadcast", "loop"),
+    *("attention", *VARIANTS),
 )
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
 ALIKE = 0.8  # of a factor's rows equal an earlier one: each is computed five times
@@ -48,6 +49,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
       ``shape``.
     - ``alike``: products, and convolutions, with rows most of which equal earlier ones, with the ``share`` of these.
     - ``broadcast``: large tensors, made of far smaller ones and reduced again, of this ``shape`` and so many ``bytes``.
+    - ``order``: products of thin matrices that are only multiplied by, the largest of this ``shape``.
     - ``loop``: what rounds of a loop take, ``rounds`` of them, that could be computed at once.
     - ``attention``: scaling, masking and softmax between two products, of this ``shape``, that one operation computes.
     - ``denormal``, ``dtype``, ``length``: what operations take longer than their ``variants``, with what these tell; of
@@ -87,7 +89,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         return 1 - needed[computed] if computed.pointwise or computed.name in BY_PARTS else float(not needed[computed])
 
     sparse, broadcast = with_zeros(last, is_sparse), _broadcast(last)
-    attention = attention_of(first, needed)
+    attention, whole = attention_of(first, needed), avoidable(last)
     least = sorted(one.seconds for one in last)[int(QUICKEST * len(last))] if last else 0.0
     looped = {  # where what is computed again is mended
         one: rounds
@@ -112,6 +114,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
         "sparse": _waste(flow, last, lambda one: float(one in sparse)),
         "alike": _waste(flow, last, lambda one: 0.0 if one in sparse else _alike(one.forward or one)),
         "broadcast": _waste(flow, last, lambda one: float((one.forward or one) in broadcast)),
+        "order": _waste(flow, last, lambda one: whole.get(one, 0.0)),
         "loop": _waste(flow, last, saved, loop_of),
         "attention": _waste(flow, first, lambda one: float((one.forward or one) in attention)),
         **{kind: _slow(flow, last, kind) for kind in VARIANTS},
@@ -131,6 +134,8 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     if kind := kinds["broadcast"]:
         largest = max(broadcast, key=lambda one: one.size.bytes)
         kind |= {"shape": largest.size.shape, "bytes": largest.size.bytes}
+    if kind := kinds["order"]:
+        kind["shape"] = max(whole, key=lambda one: one.size.makes).size.shape
     if kind := kinds["attention"]:
         kind["shape"] = max(attention, key=lambda one: one.size.makes).size.shape
     if tried := sum(one.seconds for one in last if "dtype" in one.slower):

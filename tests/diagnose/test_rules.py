@@ -145,6 +145,7 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__accelerator": "cuda"},  # whose host computes little
     ],
     "dtype": [{"summary__dtype": None}, {"summary__accelerator": "cuda"}],
+    "product_order": [{"summary__order": None}, {"summary__accelerator": "cuda"}],
     "fft_length": [{"summary__length": None}, {"summary__accelerator": "cuda"}],
     "large_temporary": [{"summary__broadcast": None}, {"summary__accelerator": "cuda"}],
     "unfused_attention": [{"summary__attention": None}, {"summary__accelerator": "cuda"}],

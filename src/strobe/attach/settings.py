@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 from strobe.callbacks.accelerators import activities, in_use
 from strobe.callbacks.schedule import Schedule
@@ -122,7 +122,7 @@ def what_is_loaded(loader: Any) -> dict[str, Any]:
     """Those that name the data of a loader, or of a collection of them."""
     loaders = loaders_of(loader)
     datasets = [type(one.dataset).__name__ for one in loaders if getattr(one, "dataset", None) is not None]
-    sizes = [one.batch_size for one in loaders if isinstance(getattr(one, "batch_size", None), int)]
+    sizes = [one.batch_size for one in tree_leaves(loader) if isinstance(getattr(one, "batch_size", None), int)]
     return {
         "data": " and ".join(dict.fromkeys(datasets)) or None,
         "batch_size": sizes[0] if len(sizes) == len(loaders) == 1 else None,
@@ -153,8 +153,17 @@ def keeps_its_profiler(trainers: Any = None) -> bool:
 
 
 def loaders_of(loader: Any) -> list[Any]:
-    """The DataLoaders among one loader or a collection of them; others tell nothing."""
-    return [one for one in tree_leaves(loader) if isinstance(getattr(one, "num_workers", None), int)]
+    """The DataLoaders among one loader or a collection of them, also of a wrapper of one; others tell nothing."""
+    return [one for leaf in tree_leaves(loader) if (one := _own(leaf)) is not None]
+
+
+def _own(loader: Any) -> Any:
+    """The loader if it tells its workers; or the DataLoader that it holds, as webdataset's and timm's do."""
+    if isinstance(getattr(loader, "num_workers", None), int):
+        return loader
+    held = [*getattr(loader, "__dict__", {}).values()]
+    held += [one for several in held if isinstance(several, list | tuple) for one in several]
+    return next((one for one in held if isinstance(one, DataLoader)), None)
 
 
 def reference(thing: Any) -> Callable[[], Any]:

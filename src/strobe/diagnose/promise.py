@@ -19,6 +19,7 @@ WITHOUT = {
     "dtype": "In single precision",
     "oversubscription": "Without them",
     "fft_length": "With better ones",
+    "product_order": "In another order",
     "threads": "On all of them",
 }
 MOST_UNCERTAIN = 3  # are named

@@ -59,6 +59,14 @@ FOR_NOTHING = {  # by cause
         "Compute each different row once, then repeat the result: a layer before expand(), repeat() or x[index], not "
         "after it. Where the same rows come in any order, use torch.unique(..., return_inverse=True).",
     ),
+    "product_order": Waste(
+        "order",
+        "products of thin matrices made whole",
+        "{share} of each step makes products of thin matrices, only to multiply by them",
+        "With their gradients, these {shape} numbers take {seconds} of each {step} step.{place}",
+        "Multiply by one factor after the other: (x @ A) @ B in place of x @ (A @ B), and x @ W + (x @ A) @ B in place "
+        "of x @ (W + A @ B); without a softmax, attention is q @ (k.transpose(-2, -1) @ v).",
+    ),
     "large_temporary": Waste(
         "broadcast",
         "tensors that are reduced at once",

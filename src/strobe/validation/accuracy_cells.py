@@ -168,6 +168,7 @@ def developed(cores: int) -> str:
         fading-edges | denormals | strong | {network}.FadingNetwork {BATCH}=128
         mixed-by-numpy | dtype | strong | {network}.DoubleNetwork {BATCH}=128
         prime-transforms | fft_length | strong | {network}.SpectralNetwork {BATCH}=128
+        adapter-merged-each-step | product_order | strong | {network}.AdaptedNetwork {BATCH}=128
         nearest-codes | large_temporary | strong | {model}.CodebookClassifier {BATCH}=128
         attention-by-hand | unfused_attention | strong | {network}.AttentiveNetwork {BATCH}=128
         image-by-image-in-step | unbatched_loop | strong | {model}.ImageByImageClassifier

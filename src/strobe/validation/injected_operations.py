@@ -112,6 +112,23 @@ class SpectralNetwork(SmallNetwork):
         return logits
 
 
+class AdaptedNetwork(SmallNetwork):
+    """A network whose frozen layer is adapted by a product of thin matrices, which it adds to the weights each time."""
+
+    frozen: Tensor
+
+    def __init__(self, channels: int, classes: int) -> None:
+        super().__init__(channels, classes)
+        self.register_buffer("frozen", torch.randn(2048, 2048) / 64)
+        self.up, self.down = nn.Parameter(torch.zeros(2048, 8)), nn.Parameter(torch.randn(8, 2048) / 64)
+
+    def forward(self, images: Tensor) -> Tensor:
+        features = self.conv1(images).relu()
+        adapted = functional.linear(features.flatten(1), self.frozen + 2 * (self.up @ self.down))
+        logits: Tensor = self.head(self.conv2(adapted.view_as(features)).relu().mean((2, 3)))
+        return logits
+
+
 class AttentiveNetwork(SmallNetwork):
     """A network that lets the 64 places of an image attend to each other, by a softmax between two products."""
 
