@@ -42,6 +42,7 @@ class Looks:
 
     def __init__(self) -> None:
         self.seen, self.locked = Counter[Place](), Counter[Place]()
+        self.seconds = 0.0  # for which the thread was there
         self.lasted: list[tuple[float, Place]] = []  # the seconds that the phase had lasted at each look
 
     def late(self, usual: Mapping[str, float]) -> "Looks":
@@ -148,6 +149,7 @@ class Lines:
                     sys.setswitchinterval(interval)
             if place := self._note(phase, frames.get(self._thread, [])):
                 self.looks.lasted.append((lasted, place))
+                self.looks.seconds += EVERY
             for thread, name in self._others().items():
                 self._note(f"{THREAD}{name}", frames.get(thread, []))
             frames.clear()  # a frame keeps its function's tensors, also when that has returned

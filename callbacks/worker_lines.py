@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from . import lines
 from .columns import LOADING
 from .lines import Lines, Looks, core_seconds, seconds_without_core
 
@@ -111,8 +110,7 @@ def _is_its_own(module: ModuleType) -> bool:
 def _keep(path: Path, own: int, before: tuple[float, float], looks: Looks) -> None:
     computed, libraries = (now - then for now, then in zip(_computed(own), before, strict=True))
     waited = seconds_without_core(f"self/task/{own}")
-    makes = lines.EVERY * sum(looks.seen.values())  # seconds, in most of which it computes, or could
-    beside = not computed + waited < COMPUTES * makes  # and does not only wait for a library's result
+    beside = not computed + waited < COMPUTES * looks.seconds  # or it only waits for a library's result
     kept = {"looks": looks.counts(), "own": computed, "libraries": libraries if beside else 0.0}
     with suppress(OSError):  # nobody wants them any more
         draft = path.with_suffix(".draft")

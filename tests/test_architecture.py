@@ -55,6 +55,7 @@ APPLICATION = ("strobe.app", "strobe.bench", "strobe.validation", *LAYERS[-1])
 APPLICATIONS_LIBRARIES = {"hydra", "omegaconf", "rasterio", "skimage", "torchvision", "imagecodecs", "tifffile"}
 UPWARD = {  # commands that hand over to what lies above their package
     ("strobe.probe.__main__", "strobe.attach.place"),
+    ("strobe.probe.driver", "strobe.attach.unasked"),
     ("strobe.duel.__main__", "strobe.attach.entry"),
     ("strobe.compare.__main__", "strobe.app.config.compose"),
     ("strobe.tune.__main__", "strobe.app.needed"),

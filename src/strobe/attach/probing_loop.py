@@ -61,7 +61,7 @@ class LoopProbe:
     def __call__(self, training: "Training") -> None:
         """End the stretch here, or let the script go on."""
         seconds = self._asked.seconds
-        if not self._since:
+        if training.step == WARMUP_STEPS + 1:  # it goes on
             self._say(STEPS, seconds)
         if not self._since or training.step == WARMUP_STEPS:
             self._since = time.perf_counter()

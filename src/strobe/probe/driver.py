@@ -5,7 +5,7 @@ import sys
 
 def main() -> None:
     """Become the script, or the module after ``-m``; nothing heavy is imported before it is."""
-    from strobe.attach import unasked
+    from strobe.attach.unasked import install as probe_loops
     from strobe.probe.asked import Asked
     from strobe.probe.changes import Imports, install
     from strobe.probe.running import Hydra, run
@@ -13,7 +13,7 @@ def main() -> None:
     install()
     if (asked := Asked.read()) is not None:
         sys.meta_path.insert(0, Imports({"hydra": Hydra(asked.scratch)}))
-        unasked.install(asked)
+        probe_loops(asked)
     run(sys.argv[1:])
 
 
