@@ -240,6 +240,7 @@ class StepLog:
         self.knows_updates = True  # or a script may read gradients anywhere, to change its weights itself
         self._wasted: dict[str, Any] = dict.fromkeys(KINDS)  # of their operations
         self._costliest: dict[str, dict[str, float]] = {}
+        self._computing: set[tuple[str, int]] = set()  # files, and lines in them that call operations
         self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
         self._memory = MemoryWatch()
         self._recent: deque[Row] = deque(maxlen=LIVE_STEPS)
@@ -282,6 +283,7 @@ class StepLog:
                 )
             if len(flow.spent) == STEPS:
                 self._wasted, self._costliest = wasted(flow), flow.costliest()
+                self._computing = {one.lines[-1][:2] for one in flow.operations if one.lines}
                 flow.operations.clear()
         except Exception as error:
             flow.failure = error
@@ -293,6 +295,10 @@ class StepLog:
         if len(self._batches) < BATCHES:
             self._batches.append((padding_of(batch), ignored_of(batch), *bytes_of(batch)))
 
+    def _marked(self, line: dict[str, Any]) -> dict[str, Any]:
+        """The line with ``torch``, whether operations of torch's were seen in it, if any were followed at all."""
+        return line | {"torch": (line["file"], line["line"]) in self._computing} if self._computing else line
+
     def meanwhile(self) -> dict[str, Any]:
         """Keys of ``summary.json``: lines, operations, and what of batches and of computing was for nothing."""
         if self.flow.failure is not None:
@@ -302,7 +308,7 @@ class StepLog:
         usual = {phase: median(lap[phase] for lap in laps) for phase in PHASES} if laps else {}
         return {
             **batches,
-            "lines": self.threads.lines(),
+            "lines": [self._marked(one) for one in self.threads.lines()],
             "long_lines": self.threads.long_lines(usual),
             "worker_threads": self.threads.worker_threads(),
             "operations": self.threads.operations(),

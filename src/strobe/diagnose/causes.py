@@ -27,10 +27,11 @@ EXPLAINED = (
     ("single_thread", "memory_layout", "in the other layout the operations have parallel kernels"),
     *(
         ("single_thread", cause, "it is what its one thread does")
-        for cause in ("small_operations", "library_call", "python_code", "unbatched_loop")
+        for cause in ("small_operations", "library_call", "outside_torch", "python_code", "unbatched_loop")
     ),
     *((cause, "unbatched_loop", "it is of the loop") for cause in ("small_operations", "python_code")),
     ("library_call", "stalled", "it sleeps, or waits, there"),
+    ("outside_torch", "stalled", "it sleeps, or waits, there"),
     ("small_operations", "small_batch", "larger batches make fewer operations per image"),
     ("optimizer", "background_thread", "an update is many short calls, each of which waits for Python's lock"),
     ("memory_layout", "background_thread", "the layouts were compared while it computed"),
@@ -51,8 +52,8 @@ LOST = (
     *("loader", *FETCHING, "workers_restart", "epoch_start"),
     *("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "loop_code"),
     *("optimizer", "stalled", "shared_machine", "oversubscription", "quota", "synchronisation", "transfer"),
-    *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "python_code"),
-    *("recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
+    *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "outside_torch"),
+    *("python_code", "recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
     *("unused_gradients", *FOR_NOTHING),
 )
 AT_ENDS = {  # of epochs: a run without a whole epoch overstates them

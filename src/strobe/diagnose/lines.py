@@ -9,7 +9,16 @@ from strobe.callbacks.columns import BETWEEN, CALLING_BACKWARD, COLLECTING, LOAD
 from strobe.diagnose.attribution import PLACES
 from strobe.diagnose.cores import threads_beside
 from strobe.diagnose.foreign import in_words, is_foreign
-from strobe.diagnose.looks import at_line, computes, elsewhere, in_libraries, looks, seen_in
+from strobe.diagnose.looks import (
+    at_line,
+    computes,
+    elsewhere,
+    in_functions,
+    in_libraries,
+    is_outside_torch,
+    looks,
+    seen_in,
+)
 from strobe.diagnose.rules import NAMES_LINES, Finding
 from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import as_fast, percent
@@ -20,7 +29,7 @@ SECOND = 0.2  # of a phase: less in another function is not told
 SOME = 0.1  # of a wait for workers, in which the training process seldom runs any
 LONG = 0.2  # of the step: a shorter phase is not told of where nothing was found
 CALLS = ("backward", "optimizer")  # phases that a loop's own function merely calls
-WITHIN = ("library_call", "python_code", "recomputing")  # causes that are but a part of their phase
+WITHIN = ("library_call", "outside_torch", "python_code", "recomputing")  # causes that are but a part of their phase
 AT = 0.5  # of a function: its line is named if it has so much
 PHASE_OF = {
     "loader": "data_wait",
@@ -64,8 +73,9 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
         phases = (record.text("quarters", "phase") or "other",)
     elif finding.cause == "transfer":
         phases = PREPARING
-    elif finding.cause == "library_call":
-        phases = tuple(phase for phase, _ in filter(None, [in_libraries(record).get(finding.subject)]))
+    elif finding.cause in ("library_call", "outside_torch"):
+        known = in_libraries(record) if finding.cause == "library_call" else in_functions(record)
+        phases = tuple(phase for phase, _ in filter(None, [known.get(finding.subject)]))
     elif finding.cause == "background_thread":
         phases = tuple(f"{THREAD}{name}" for name, _ in threads_beside(record)[:1])
     if longest or finding.cause == "nothing":
@@ -107,6 +117,8 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
     codes = dict[tuple[Any, Any], Any]()
     for one in next(filter(None, sources), ()):
         if library not in (None, one.get("library")) or not one.get("file") or one.get("library") == CALLING_BACKWARD:
+            continue
+        if finding.cause == "outside_torch" and not (is_outside_torch(one) and one.get("function") == finding.subject):
             continue
         place = str(one.get("file")), str(one.get("function"))
         places[place][int(as_number(one.get("line")) or 0)] += as_number(one.get(share_of)) or 0.0

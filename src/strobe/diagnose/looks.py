@@ -27,6 +27,8 @@ def parts_seen(
     """
     for name, (phase, seconds) in in_libraries(record).items():
         yield "library_call", name, f"in {name}", phase, seconds
+    for name, (phase, seconds) in in_functions(record).items():
+        yield "outside_torch", name, f"in {name}, outside torch", phase, seconds
     yield "recomputing", "", "computing activations again", "backward", recomputed(record)
     for phase, place in () if locked else places.items():
         yield "python_code", phase, f"Python code in {place}", phase, in_python(record, phase)
@@ -50,6 +52,32 @@ def in_libraries(record: Record) -> dict[str, tuple[str, float]]:
     for phase, name in sorted(seconds, key=lambda key: -seconds[key]):
         longest.setdefault(name, (phase, seconds[phase, name]))
     return longest
+
+
+def in_functions(record: Record) -> dict[str, tuple[str, float]]:
+    """Functions in whose lines no operation of torch's was seen, nor Python's lock held, as ``in_libraries``.
+
+    NumPy's arithmetic, and what else is written in C, has no frame of its own. Its time is what torch's operations
+    leave of a phase, at most: a line may be new since these were followed.
+    """
+    longest: dict[str, tuple[str, float]] = {}
+    for phase in CALLING:
+        shares = defaultdict[str, float](float)
+        for one in looks(record, phase):
+            if is_outside_torch(one):
+                seen, locked = (as_number(one.get(name)) or 0.0 for name in ("share", "python"))
+                shares[str(one.get("function"))] += max(0.0, seen - locked)
+        computed = sum(as_number(share) or 0.0 for share in record.mapping("costliest", phase).values())
+        most = min(1.0, max(0.0, 1 - computed) / max(sum(shares.values()), 1e-9))
+        spent = record.number("step_seconds", phase) or 0.0
+        for name, share in shares.items():
+            longest[name] = max(longest.get(name, ("", 0.0)), (phase, most * share * spent), key=lambda one: one[1])
+    return dict(sorted(longest.items(), key=lambda one: -one[1][1]))
+
+
+def is_outside_torch(line: Mapping[str, object]) -> bool:
+    """Whether a line calls neither torch, nor a library that is seen."""
+    return line.get("torch") is False and not _library(line) and bool(line.get("function"))
 
 
 def at_line(file: str, line: int, code: object) -> str:

@@ -5,7 +5,9 @@ import threading
 import time
 from typing import Any
 
+import numpy as np
 from lightning.pytorch.callbacks import Callback
+from numpy.typing import NDArray
 
 from strobe.validation.injected_faults import Slow, SmallClassifier, compute
 
@@ -41,6 +43,21 @@ class LoopingClassifier(SmallClassifier):
         for _ in batch[1]:
             compute(2e-4)
         return super().training_step(batch, *given)
+
+
+class SamplingClassifier(SmallClassifier):
+    """One that draws from many numbers by their priorities, in each step from all of them."""
+
+    def training_step(self, *given: Any) -> Any:
+        self.drawn = draw(np.linspace(0, 1, 200_000), 32)
+        return super().training_step(*given)
+
+
+def draw(priorities: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+    """So many places, each by its priority."""
+    bounds = np.cumsum(priorities**0.6)
+    places: NDArray[np.int64] = np.searchsorted(bounds, np.random.default_rng().random(count) * bounds[-1])
+    return places
 
 
 class LitteringClassifier(SmallClassifier):

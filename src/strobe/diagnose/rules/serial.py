@@ -12,7 +12,7 @@ from strobe.diagnose.attribution import (
     stalls,
 )
 from strobe.diagnose.cores import threads_beside
-from strobe.diagnose.looks import in_libraries, in_python
+from strobe.diagnose.looks import in_functions, in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import NAMES_LINES, Finding
 from strobe.diagnose.symptoms import PREPARING, costliest, many_operations
@@ -147,6 +147,25 @@ def library_call(record: Record, step: Step) -> list[Finding]:
             partial=name != JACOBIANS,  # whose products, which remain, take a part of this
         )
         for name, (phase, seconds) in in_libraries(record).items()
+        if seconds >= NOTABLE * step.seconds
+    ]
+
+
+def outside_torch(record: Record, step: Step) -> list[Finding]:
+    """A computing phase is notably long in code that is neither torch's nor Python's, such as NumPy's arithmetic."""
+    return [
+        Finding(
+            "outside_torch",
+            f"{percent(seconds / step.seconds)} of each step is spent in {name}, but not in torch",
+            f"It takes {duration(seconds)} of each {duration(step.seconds)} step, in lines in which no operation of "
+            "torch's was seen: NumPy, or another library, computes there, as a rule on one core.",
+            "Do it once before training where it does not change, or in the data set, whose workers do it beside "
+            "training. What has to be in each step may need less of the data, or be a few operations of torch.",
+            (),
+            up_to(without(step, compute=seconds)),
+            subject=name,
+        )
+        for name, (_, seconds) in in_functions(record).items()
         if seconds >= NOTABLE * step.seconds
     ]
 
