@@ -17,6 +17,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate
 
 from strobe.callbacks import lines
@@ -55,6 +56,25 @@ def test_the_line_in_which_a_phase_is_spent_is_told_and_not_that_of_the_script(r
     assert 0.5 < first["share"] <= 1
     own = {line["function"] for line in found if line["file"]}  # others are default_collate's
     assert own <= {"pause", "training_step", "validation_step", "configure_optimizers"}
+
+
+def draw(numbers: NDArray[np.float64]) -> float:
+    return float(np.sort(numbers**0.6)[0])
+
+
+class Drawing(Model):
+    def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+        draw(np.linspace(0, 1, 500_000))
+        product = torch.ones(700, 700) @ torch.ones(700, 700)
+        return super().training_step(batch) + 0 * product[0, 0]
+
+
+def test_lines_tell_whether_operations_of_torchs_were_seen_in_them(recorder: StepRecorder) -> None:
+    fit(recorder, model=Drawing(), max_epochs=3)
+    assert recorder.step_log is not None
+    found = [one for one in recorder.step_log.meanwhile()["lines"] if one["phase"] == "forward"]
+    assert {one["torch"] for one in found if one["function"] == "draw"} == {False}
+    assert True in {one["torch"] for one in found if one["function"] == "training_step"}
 
 
 def test_looking_ends_with_training_and_leaves_no_thread(recorder: StepRecorder) -> None:

@@ -81,6 +81,15 @@ def test_no_missing_key_and_no_foreign_value_ever_raises(cause: str, turn: int) 
     assert record == example(cause)
 
 
+TORCHS = {
+    "phase": "forward",
+    "file": "train.py",
+    "line": 3,
+    "function": "draw",
+    "library": "",
+    "share": 0.9,
+    "python": 0.0,
+}
 SILENT: dict[str, list[dict[str, Any]]] = {
     "loader": [
         {"summary__step_seconds__data_wait": 0.004},  # not notable
@@ -124,6 +133,13 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__lines": [{"phase": "backward", "library": "sklearn", "share": 0.9}]},
         {"summary__lines": [{"phase": "forward", "share": 0.9}]},  # an old record
         {"summary__accelerator": "cuda"},  # whose host runs ahead
+    ],
+    "outside_torch": [
+        {"summary__lines": [TORCHS | {"torch": False, "share": 0.05}]},  # not notable
+        {"summary__lines": [TORCHS | {"torch": True}]},
+        {"summary__lines": [TORCHS]},  # an old record
+        {"summary__lines": [TORCHS | {"torch": False, "python": 0.9}]},  # Python's own
+        {"summary__costliest": {"forward": {"mm": 0.97}}},  # which leaves no time for that
     ],
     "unused_gradients": [{"summary__unused_gradients": 0.05}, {"summary__unused_gradients": None}],
     "repeated_forward": [

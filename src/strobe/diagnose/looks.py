@@ -71,7 +71,8 @@ def in_functions(record: Record) -> dict[str, tuple[str, float]]:
         most = min(1.0, max(0.0, 1 - computed) / max(sum(shares.values()), 1e-9))
         spent = record.number("step_seconds", phase) or 0.0
         for name, share in shares.items():
-            longest[name] = max(longest.get(name, ("", 0.0)), (phase, most * share * spent), key=lambda one: one[1])
+            if (seconds := most * share * spent) > longest.get(name, ("", 0.0))[1]:
+                longest[name] = phase, seconds
     return dict(sorted(longest.items(), key=lambda one: -one[1][1]))
 
 
