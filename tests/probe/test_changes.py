@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from lightning.pytorch.utilities.data import _update_dataloader
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 from torchdata.stateful_dataloader import StatefulDataLoader
 
+from strobe.attach.settings import loaders_of, what_is_loaded
 from strobe.probe import changes
 from strobe.probe.changes import EACH, FUSED, KEYS, LOSSES, MADE, WANTED, changed_model, of_a_loader, of_a_trainer
 
@@ -293,6 +295,17 @@ def test_a_script_of_either_lightning_by_this_files_path(lightning: str, tmp_pat
     assert "torch.optim.SGD" in lines["optimizer"]
     assert all(each[0]["file"] == str(script) for each in told["made"].values())
     assert len(losses.read_text().splitlines()) == 3
+
+
+def test_a_loader_within_a_wrapper_tells_its_workers() -> None:
+    """As webdataset's WebLoader, which holds a list of stages, and timm's PrefetchLoader."""
+    inner: Any = DataLoader(DATA, batch_size=3, num_workers=2)
+    for held in (inner, [inner, "a stage"]):
+        wrapper = types.SimpleNamespace(held=held, length=-1)
+        assert loaders_of({"train": wrapper}) == [inner]
+        assert what_is_loaded(wrapper)["num_workers"] == 2
+        assert what_is_loaded(wrapper)["batch_size"] is None  # a later stage may make other batches
+    assert loaders_of([types.SimpleNamespace(held=1), [1, 2]]) == []
 
 
 def test_keys_are_those_that_the_search_and_the_advice_know() -> None:

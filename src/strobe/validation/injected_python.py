@@ -49,7 +49,7 @@ class SamplingClassifier(SmallClassifier):
     """One that draws from many numbers by their priorities, in each step from all of them."""
 
     def training_step(self, *given: Any) -> Any:
-        self.drawn = draw(np.linspace(0, 1, 200_000), 32)
+        self.drawn = draw(np.linspace(0, 1, 1_000_000), 32)
         return super().training_step(*given)
 
 
