@@ -20,7 +20,8 @@ class Slow(Dataset):
         time.sleep(0.01)
         return torch.rand(4)
 
-loader = DataLoader(Slow(), batch_size=4)
+data = Slow()
+loader = DataLoader(data, batch_size=4)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.Adam(model.parameters())
 for epoch in range(EPOCHS):
@@ -83,12 +84,36 @@ def test_a_loop_without_a_loader_has_steps_alone(tmp_path: Path) -> None:
     assert record.mapping("ceilings")["loader"] is None
 
 
+def test_a_loop_that_ends_by_itself_is_measured_as_far_as_it_came(tmp_path: Path) -> None:
+    record = probe(tmp_path, epochs=1)
+    assert isinstance(record, Record)
+    assert record.mapping("steps")["measured"] == 7  # of ten
+    assert record.mapping("ceilings")["loader"]
+
+
+def test_of_several_loaders_none_is_measured_alone(tmp_path: Path) -> None:
+    record = probe(tmp_path, batches="(one + other for one, other in zip(loader, DataLoader(Slow(), batch_size=4)))")
+    assert isinstance(record, Record)
+    assert record.mapping("ceilings")["reason"] == "loader: batches come from several DataLoaders"
+
+
+def test_a_loader_that_is_made_in_each_epoch_keeps_no_workers(tmp_path: Path) -> None:
+    record = probe(tmp_path, batches="DataLoader(data, batch_size=4, num_workers=1)")
+    assert isinstance(record, Record)
+    assert record.setting("engine.rebuilt") is True
+    assert record.setting("made")["loader"][0]["line"] == next(
+        number for number, line in enumerate(LOOP.splitlines(), 1) if "BATCHES" in line
+    )
+    told = " ".join(str(finding["advice"]) for finding in record.items("findings"))
+    assert "persistent_workers=True" not in told or "Make the DataLoader once" in told
+
+
 @pytest.mark.parametrize(
     ("batches", "told"),
     [
         (
-            "loader",
-            "the script ended before a Trainer's fit began, or a loop of its own had made enough steps to measure",
+            "(batch for _, batch in zip(range(3), loader))",
+            "the script ended too early: no Trainer's fit began, and no loop's optimizer made 9 updates",
         ),
         ("[torch.rand(2)]", "the last line of its output is: RuntimeError: "),
     ],

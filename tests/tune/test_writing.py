@@ -186,4 +186,4 @@ def test_what_stands_nowhere_is_written_all_the_same() -> None:
     told, (outside, inside) = patch(found[:2])
     assert told == ""
     assert outside == "OPENBLAS_NUM_THREADS=1 before the command is not in the patch: it is no line of the script"
-    assert inside.endswith("is not in the patch: it is a line of its own, to write before the Trainer is made")
+    assert inside.endswith("is not in the patch: it is a line of its own, to write before training begins")

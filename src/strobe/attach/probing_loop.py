@@ -16,19 +16,19 @@ from strobe.attach.place import stop
 from strobe.attach.record import complete
 from strobe.attach.settings import loaders_of
 from strobe.callbacks.batches import bytes_of
-from strobe.diagnose.rank import FEWEST_STEPS
 from strobe.measure import contention
 from strobe.measure.timing import WARMUP_STEPS
 from strobe.measure.untouched import let_go
+from strobe.present.format import duration
 from strobe.probe.asked import LOADER, MODEL, STAGES, STEPS, Asked
-from strobe.probe.ceilings import blank, enter, in_one_line, share_cores, sum_up, waits_for_data
+from strobe.probe.ceilings import ENOUGH, blank, enter, in_one_line, share_cores, sum_up, waits_for_data
 from strobe.probe.loader import loading_parts, measure_loader, staying
 
 if TYPE_CHECKING:
     from strobe.attach.training import Training
 
 STRETCH, PATIENCE = 12, 4  # steps that count, unless they take so many times as long as asked
-NO_TRAINER = "model: only a Trainer can be given batches of before, and this loop has none"
+NO_TRAINER = "model: without a Trainer it cannot be measured alone"
 
 
 def leave(pipe: Connection | None, reason: str | None = None) -> NoReturn:
@@ -60,18 +60,24 @@ class LoopProbe:
 
     def __call__(self, training: "Training") -> None:
         """End the stretch here, or let the script go on."""
-        seconds = self._asked.seconds
+        seconds, each = self._asked.seconds, time.perf_counter() - self._since
         if training.step == WARMUP_STEPS + 1:  # it goes on
             self._say(STEPS, seconds)
+        elif training.step == 2 and ENOUGH * each > PATIENCE * seconds:
+            self._say(STEPS, ENOUGH * each, f", whose steps take {duration(each)}")
         if not self._since or training.step == WARMUP_STEPS:
             self._since = time.perf_counter()
         passed = time.perf_counter() - self._since
-        enough = WARMUP_STEPS + (STRETCH if passed < PATIENCE * seconds else FEWEST_STEPS)
+        enough = WARMUP_STEPS + STRETCH if passed < PATIENCE * seconds else ENOUGH
         if STEPS not in self._asked.sides or (passed >= seconds and training.step >= enough):
-            try:
-                self._measure(training)
-            except Exception as error:
-                leave(self._pipe(), f"its training could not be measured: {in_one_line(error)}")
+            self.end(training)
+
+    def end(self, training: "Training") -> NoReturn:
+        """End the process with what is known of a training, which may have ended by itself."""
+        try:
+            self._measure(training)
+        except Exception as error:
+            leave(self._pipe(), f"its training could not be measured: {in_one_line(error)}")
 
     def _measure(self, training: "Training") -> NoReturn:
         """Complete the record, with the loader alone; nobody trains meanwhile, nor any more."""
@@ -82,7 +88,9 @@ class LoopProbe:
         summary["script"] = asked.line
         began, before = time.perf_counter(), contention.read()
         loader, loaders = training.loader(), loaders_of(training.loader())
-        if LOADER in asked.sides and loaders:
+        if training.loops.several:
+            failures.append(f"{LOADER}: batches come from several DataLoaders")
+        elif LOADER in asked.sides and loaders:
             self._say(LOADER, asked.seconds)
             try:
                 self._load(loader, loaders, torch.device(training.device), ceilings, summary)
@@ -106,9 +114,9 @@ class LoopProbe:
         if waits_for_data(summary):
             ceilings["loading"] = loading_parts(loader, seconds=self._asked.seconds / 2)
 
-    def _say(self, side: str, seconds: float) -> None:
+    def _say(self, side: str, seconds: float, more: str = "") -> None:
         if (pipe := self._pipe()) is not None:
-            pipe.send((STAGES[side], seconds))
+            pipe.send((STAGES[side] + more, seconds))
 
     def _pipe(self) -> Connection | None:
         return _pipe(self._asked.pipe) if os.getpid() == self._asked.process else None

@@ -38,7 +38,7 @@ class Asked:
     schedule: dict[str, int] | None  # of a trace, see `schedule_of`
     report: bool
     unasked: bool = False  # the script does not ask, see `strobe.attach.unasked`
-    after_step: Callable[[Any], None] | None = None  # called with the training, which leaves no record if it ends
+    probe: Any = None  # a ``LoopProbe``, in the process of a script that is probed
 
 
 def schedule_of(trace: bool | Mapping[str, int] | None) -> dict[str, int] | None:

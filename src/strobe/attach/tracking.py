@@ -66,10 +66,12 @@ class Tracker:
         current: the loop that trains, or may: CANDIDATE, TRAINING or FOREIGN; None between loops.
         validation: the one within it.
         updating: the one whose steps end with updates, as no loader gives its batches.
+        several: whether other loops began beside the current one, as in a zip.
     """
 
     def __init__(self, record: _Record) -> None:
         self.current: Loop | None = None
+        self.several = False
         self.validation: Loop | None = None
         self.updating: Loop | None = None
         self._record = record
@@ -108,6 +110,8 @@ class Tracker:
             self._updates_before = phases.updates
             self.current, loop.role = loop, Role.CANDIDATE
             self._record.log.between = False
+        else:
+            self.several = True
 
     def fetch(self, loop: Loop) -> None:
         """The script asks for a batch, and has done with the one before."""

@@ -8,6 +8,8 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any
 
+import torch
+
 from strobe.attach.place import command, new_directory, stop, take_back, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, status_of, summarise
@@ -36,6 +38,7 @@ from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.waits import Waits
 from strobe.diagnose.foreign import UNSEEN
 from strobe.measure import contention
+from strobe.probe.ceilings import ENOUGH
 from strobe.probe.described import of_a_loop
 from strobe.process.signals import is_of_handler
 from strobe.records.files import BEGUN, make_room
@@ -49,12 +52,14 @@ class Training:
     """The record of one training, from its first loop on."""
 
     def __init__(self, asked: Asked, place: Path) -> None:
-        loader = asked.loader
+        loader = self._kept = asked.loader
         self.pid, self.thread = os.getpid(), get_ident()
         self.rank, self.ranks = rank(), ranks()
         self.named, self.report, self.unasked = asked.optimizers is not None, asked.report, asked.unasked
-        self.after_step = asked.after_step
+        self.probe = asked.probe
         self.loader = reference(loader)
+        if self.probe is None:
+            self._kept = None  # or it would outlive the script's own use of it
         self.dataset = reference(getattr(loader, "dataset", None))
         self.loops = Tracker(self)
         self.config = loading_of(loader) | {"loop": True, "unasked": asked.unasked}
@@ -106,7 +111,13 @@ class Training:
         if known and not any(self.phases.knows(one) for one in asked.optimizers or ()):
             return False
         dataset = getattr(asked.loader, "dataset", None)
-        return self.loader() is asked.loader or (dataset is not None and self.dataset() is dataset) or None
+        if self.loader() is asked.loader:
+            return True
+        if dataset is None or self.dataset() is not dataset:
+            return None
+        if torch.is_grad_enabled() and "engine" in self.config:  # an epoch of a loader that is made anew
+            self.config["engine"]["rebuilt"] = True
+        return True
 
     @property
     def has_only_evaluated(self) -> bool:
@@ -153,8 +164,8 @@ class Training:
         profiled = profiled or self.profiled
         self.log.end_step(self.step, self.epoch, images, profiled=profiled, elements=self.elements)
         self.step += 1
-        if self.after_step is not None and self.phases.updates:
-            self.after_step(self)
+        if self.probe is not None and self.phases.updates:
+            self.probe(self)
 
     # --- its end
 
@@ -163,7 +174,9 @@ class Training:
         if self not in recording or os.getpid() != self.pid:
             return
         trained = self.step >= FEWEST if self.loops.updating else self.phases.updates or self.trace
-        if self.after_step is not None or (self.unasked and not trained):
+        if self.probe is not None and self.step >= ENOUGH and self.phases.updates:
+            self.guarded(self.probe.end, self)
+        if self.probe is not None or (self.unasked and not trained):
             self.guarded(self.drop)  # nobody has said that it would train
             return
         self.guarded(self._end, error)
@@ -246,7 +259,7 @@ def training_of(asked: Asked) -> "Training | None":
     """A new one; None on a rank that has not joined the others, or to which rank 0 has named no directory."""
     if rank() and ranks() == 1:
         return None
-    named = asked.directory if asked.after_step is not None else None  # by who probes, and who has taken it
+    named = asked.directory if asked.probe is not None else None  # by who probes, and who has taken it
     if (place := named or shared_directory(rank(), ranks(), partial(new_directory, asked.directory))) is None:
         stop()  # or each loop would wait for rank 0
     return None if place is None else Training(asked, place)

@@ -64,8 +64,7 @@ def _begin(how: Callable[[ModuleType, "Asked"], Any], loader: Any) -> Any:
         if _probed is not None:
             from strobe.attach.probing_loop import LoopProbe
 
-            after = LoopProbe(_probed)
-            asked = replace(asked, directory=Path(_probed.folder), schedule={}, after_step=after)
+            asked = replace(asked, directory=Path(_probed.folder), schedule={}, probe=LoopProbe(_probed))
         return how(loops, asked)
     except Exception as error:  # the user's training goes on without
         from strobe.attach.place import tell

@@ -75,8 +75,13 @@ def leaves_an_epoch(record: Record, size: int) -> bool:
 
 def staying(record: Record, step: Step) -> tuple[str, ...]:
     """What goes with workers where there are none: else each epoch waits for them to start."""
-    anew = not step.workers and record.setting("engine.persistent_workers") is False
+    anew = not step.workers and record.setting("engine.persistent_workers") is False and not is_rebuilt(record)
     return ("engine.persistent_workers=true",) if anew else ()
+
+
+def is_rebuilt(record: Record) -> bool:
+    """Whether a script makes its DataLoader anew in each epoch, and so its workers."""
+    return record.setting("engine.rebuilt") is True
 
 
 def workers_of(entry: Alternative, step: Step) -> int:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from strobe.diagnose.candidates import WORKERS
+from strobe.diagnose.candidates import WORKERS, staying
 from strobe.diagnose.cores import lost_cores, untried_workers
 from strobe.diagnose.predict import Step, without_waiting
 from strobe.diagnose.rules import Finding
@@ -72,14 +72,13 @@ def spoken(finding: Finding, record: Record, step: Step) -> Finding:
         if not step.workers and step.wait * step.images < HANDED:
             advice, overrides = QUICK, ()
         elif limit and more and not overrides and record.has(WORKERS) and not lost_cores(record, step):
-            (_, copied), overrides = sent_whole(record) or ("", ""), (f"{WORKERS}={limit.workers}",)
+            overrides = (f"{WORKERS}={limit.workers}", *staying(record, step))
+            _, copied = sent_whole(record) or ("", "")
             advice = f"{copied} {untried_workers(record, limit.workers)}".strip()
         predicted = without_waiting(step) if overrides else predicted
     if overrides:
         advice += f" Write {' and '.join(calls(overrides))}."
-        advice += f" {BY_WORKER}" * (
-            finding.cause == "loader" and not step.workers and record.setting("engine.iterable") is True
-        )
+        advice += f" {BY_WORKER}" * (finding.cause == "loader" and record.setting("engine.iterable") is True)
     others = tuple(
         replace(one, advice=in_words(f"{one.advice} Write {' and '.join(calls(one.overrides))}.", record), overrides=())
         for one in finding.remedies

@@ -67,7 +67,7 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
         return within
     start, count = record.number("epoch_starts", "data_wait"), record.number("epoch_starts", "count")
     measured, reloaded = record.number("steps", "measured"), (record.whole(RELOAD) or 0) > 0
-    anew = record.setting("engine.persistent_workers") is False or reloaded
+    anew = record.setting("engine.persistent_workers") is False or reloaded or record.setting("engine.rebuilt") is True
     if not step.workers or not anew or start is None or not count or not measured:
         return None
     share, usual = min(1.0, count / measured), usual_wait(record, step)

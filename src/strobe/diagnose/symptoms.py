@@ -32,7 +32,7 @@ SHM_SHARE = 0.5  # of /dev/shm: it holds more than batches in flight
 
 @dataclass(frozen=True)
 class WorkerLimit:
-    """The most workers that a rank can have, and what limits them: cores, or /dev/shm."""
+    """The most workers that a rank can have, and what limits them: cores, /dev/shm, or an epoch of few batches."""
 
     workers: int
     by: str
@@ -59,6 +59,8 @@ def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> Worker
         busy = min(1.0, max(0.05, seen, alone))
     fitting = (own if step.cores else own - 1) / busy
     most = WorkerLimit(max(1, math.ceil(fitting - 1e-6) if lenient else math.floor(fitting + 1e-6)), "cores")
+    if (batches := record.count("batches_per_epoch")) and batches < most.workers:
+        most = WorkerLimit(batches, "An epoch")
     free, size = record.number("environment", "shm_free_bytes"), record.number("ceilings", "batch_bytes")
     if free is not None and size and engine != "spdl":  # whose threads need none
         each = size * (record.whole("engine.prefetch_factor") or 2) * (record.count("devices") or 1)

@@ -7,13 +7,15 @@ from typing import Any
 import torch
 
 from strobe.diagnose.predict import NOTABLE, step_of
+from strobe.diagnose.rank import FEWEST_STEPS
 from strobe.errors import StrobeError
 from strobe.measure.contention import Reading, between, read
 from strobe.measure.environment import usable_cores
-from strobe.measure.timing import Rate
+from strobe.measure.timing import WARMUP_STEPS, Rate
 from strobe.records.run import Record
 
 SIDES = ("loader", "model", "transfer")
+ENOUGH = WARMUP_STEPS + FEWEST_STEPS  # of a training, whatever they take
 
 
 def blank(reason: str | None = None) -> dict[str, Any]:

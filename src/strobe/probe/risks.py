@@ -43,9 +43,9 @@ RUNS = ("validate", "test", "predict")  # of a Trainer
 LOGGERS = tuple(f"{name}Logger" for name in ("CSV", "TensorBoard", "Wandb", "MLFlow", "Comet", "Neptune"))
 PLAIN = ("save_dir", "log_dir", "root_dir")  # attributes of a logger that open nothing
 ISOLATED = """{what}
-Loggers, checkpoints and early stopping are off, and nothing after fit is run. Its validation runs a few times, and a
-checkpoint goes into a temporary folder. The script's own actions are real: files that it writes or removes,
-downloads, databases.{risks}"""
+Of a Lightning Trainer, loggers, checkpoints and early stopping are off, and nothing after fit is run; its validation
+runs a few times, and a checkpoint goes into a temporary folder. In a loop of the script's own nothing is off. The
+script's own actions are real: files that it writes or removes, downloads, databases.{risks}"""
 WITHOUT = "There is no terminal to ask in; add --yes to go on."
 
 

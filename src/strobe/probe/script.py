@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -17,6 +18,7 @@ from strobe.diagnose.rank import conclude
 from strobe.measure.timing import Rate
 from strobe.probe import driver
 from strobe.probe.asked import ASKED, SIDES, Asked
+from strobe.probe.ceilings import ENOUGH
 from strobe.probe.changes import WANTED
 from strobe.process.fork import Failure, FreshProcess, last_lines, last_said, print_into
 from strobe.process.signals import what_ended
@@ -77,6 +79,8 @@ def probe_script(
 
 def keep_until_now(folder: Path, interrupt: BaseException) -> bool:
     """Make the record and the report of what a script that is ended has measured; False where no step was."""
+    for looks in folder.glob("workers-*"):  # of loader workers, which nobody has read
+        shutil.rmtree(looks, ignore_errors=True)
     if (folder / "summary.json").is_file():
         return True
     make_room(folder)
@@ -107,7 +111,7 @@ def alternative(summary: Mapping[str, Any], side: str, changes: Sequence[str]) -
 def why_not(failure: Failure, folder: Path) -> str:
     """Why a script's process, whose record would be in this folder, ended without an answer."""
     if failure.reason.endswith("code 0 and left no result"):
-        return "the script ended before a Trainer's fit began, or a loop of its own had made enough steps to measure"
+        return f"the script ended too early: no Trainer's fit began, and no loop's optimizer made {ENOUGH} updates"
     line = last_said(folder / OUTPUT)
     return f"{failure.reason}; the last line of its output is: {line}" if line else failure.reason
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from strobe.diagnose.attribution import hooks
-from strobe.diagnose.candidates import candidates, seldomer
+from strobe.diagnose.candidates import candidates, is_rebuilt, seldomer
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, without
 from strobe.diagnose.promise import bound, gain
@@ -193,7 +193,7 @@ def _explored(record: Record, step: Step, *, asked: set[str]) -> Iterator[Propos
     waits = bool(step.workers) and waiting >= NOTABLE
     bound = Figure(1.0, 1.0, 1 / max(1e-3, 1 - waiting))
     epoch = (record.count("batches_per_epoch") or math.inf) * step.total * step.images
-    if waits and record.setting("engine.persistent_workers") is False and epoch <= SHORT:
+    if waits and record.setting("engine.persistent_workers") is False and epoch <= SHORT and not is_rebuilt(record):
         why = f"New workers begin each epoch of {duration(epoch)}, without what the last ones kept in memory"
         most = step.model.high * step.total if step.model else 0.0  # they leave the model their cores, too
         most_of_all = replace(bound, high=max(bound.high, most))

@@ -86,9 +86,7 @@ def edits(overrides: Sequence[str], made: Made) -> list[Edit]:
     """What to write for these overrides: each call that trains, with all its changes."""
     groups: dict[str, list[str]] = {}
     for override in overrides:
-        key = key_of(override)
-        kind = MADE_BY.get(key, MADE_BY.get(key.partition(".")[0], ""))
-        groups.setdefault(kind or override, []).append(override)
+        groups.setdefault(_made_by(override) or override, []).append(override)
     written = []
     unknown: Sequence[None] = (None,)
     for kind, texts in groups.items():
@@ -99,6 +97,12 @@ def edits(overrides: Sequence[str], made: Made) -> list[Edit]:
             name = call["call"] if call and not call["constructor"] else CALLED.get(kind, "")
             written.append(Edit(text.replace(CALLED.get(kind, ""), name, 1), tuple(all_of_it), call))
     return written
+
+
+def _made_by(override: str) -> str:
+    """What is made with such an argument: a loader, trainer or optimizer; empty for what is none."""
+    key = key_of(override)
+    return MADE_BY.get(key, MADE_BY.get(key.partition(".")[0], ""))
 
 
 def patch(edits: Sequence[Edit]) -> tuple[str, list[str]]:
@@ -166,8 +170,8 @@ def _changes(edit: Edit) -> tuple[Path, list[Change]]:
     about = edit.call
     if about is None:
         outside = any(key_of(text).startswith("environment.") for text in edit.overrides)
-        what = "no line of the script" if outside else "a line of its own, to write before the Trainer is made"
-        raise ValueError(f"it is {what}")
+        what = "it is no line of the script" if outside else "it is a line of its own, to write before training begins"
+        raise ValueError("its place was not found" if any(map(_made_by, edit.overrides)) else what)
     if "file" not in about:
         raise ValueError("its place was not found")
     if about["constructor"]:

@@ -158,7 +158,7 @@ def developed(cores: int) -> str:
         tiny-batch | small_batch | strong | {photos} {SMALL} {BATCH}=2
         busy-thread | background_thread | strong | {photos} {SMALL} {ADDED}={PYTHON}.BusyThread
         python-loop | single_thread | strong | {photos} model._target_={PYTHON}.LoopingClassifier
-        drawn-by-numpy | outside_torch single_thread | strong | {photos} model._target_={PYTHON}.SamplingClassifier {BATCH}=128
+        drawn-by-numpy | outside_torch single_thread | strong | {photos} model._target_={PYTHON}.SamplingClassifier
         littering | garbage_collection | strong | {photos} model._target_={PYTHON}.LitteringClassifier
         slow-epochs | between | strong | {photos} {SMALL} {epochs}
         filters-each-step | constant_results | strong | {network}.FilteringNetwork

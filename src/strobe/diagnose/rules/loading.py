@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from strobe.callbacks.columns import COLLATING, LOADING, SAMPLING
 from strobe.diagnose.attribution import SLEEPING
-from strobe.diagnose.candidates import WORKERS, estimate_of_loader, staying, workers_of
+from strobe.diagnose.candidates import WORKERS, estimate_of_loader, is_rebuilt, staying, workers_of
 from strobe.diagnose.cores import (
     SHARED,
     fewer_workers,
@@ -48,6 +48,7 @@ COLLATED = (
     "the whole batch at once (__getitems__)."
 )
 ANEW = "Take all batches of an epoch from one iterator: next(iter(loader)) begins an epoch for each batch."
+REBUILT = "Make the DataLoader once, before the loop over epochs, with persistent_workers=True."
 FAR = 3.0  # times as long as the loader alone takes
 LONGEST = 1.5  # times a worker's batch: a longer wait at the start of an epoch is for something else, too
 PREFETCH = "engine.prefetch_factor"
@@ -191,7 +192,7 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
     kept = [(RELOAD, "0")] if record.whole(RELOAD) else []
     kept += [("engine.persistent_workers", "true")] if record.setting("engine.persistent_workers") is False else []
     validating, within = validation_restarts(record), starts_within(record)
-    if not anew or not (kept or validating or within):
+    if not anew or not (kept or validating or within or is_rebuilt(record)):
         return None
     if within:
         return _restarts_in_steps(record, step, anew, within)
@@ -212,6 +213,8 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
     )
     if often := _begun_anew(record):
         kept, advice = [], ANEW
+    elif is_rebuilt(record):
+        kept, advice = [], REBUILT
     return Finding(
         "workers_restart",
         "Loader workers are restarted in each epoch",
