@@ -7,7 +7,7 @@ import sys
 from strobe.process.signals import listen
 
 ANY = {  # need nothing but what is installed with Strobe
-    "run": "run any Lightning training, with a verdict at its end",
+    "run": "run any training, with a verdict at its end",
     "probe": "measure what a training's loader and model reach alone",
     "tune": "find what makes training faster, and prove it; for any script, without an edit",
     "duel": "let two trainings, or commits, take turns: which one is faster; a gate on speed",

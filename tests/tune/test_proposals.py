@@ -237,6 +237,18 @@ def test_of_a_loop_without_a_trainer_what_may_compute_faster_is_tried_without_a_
     assert not any("model.fused=true" in one for one in ({*changes} - {("model.fused=true",)}))
 
 
+def test_what_lies_between_the_epochs_of_a_loop_is_not_predicted_and_said_not_to_be_compared() -> None:
+    record = concluded("loader", summary__between_seconds={"between": 0.5})
+    whole = offered(record)[0].predicted
+    assert not any("between epochs" in line for line in advice(record))
+    record.config["loop"] = True
+    of_steps = offered(record)[0].predicted
+    assert whole is not None
+    assert of_steps is not None
+    assert of_steps.median > whole.median > 1
+    assert any("of training lies between epochs, such as a validation" in line for line in advice(record))
+
+
 def with_validations(*, batches: int, interval: float | None, epochs: int | None) -> Record:
     """A script's that takes as long for validations as for its steps."""
     record = concluded("nothing", summary__batches_per_epoch=batches)

@@ -1,4 +1,4 @@
-"""The command ``strobe probe SCRIPT.py ARGUMENTS``: the ceilings of any Lightning training, without an edit."""
+"""The command ``strobe probe SCRIPT.py ARGUMENTS``: the ceilings of any training, without an edit."""
 
 from strobe.process.signals import listen
 
@@ -25,7 +25,8 @@ from strobe.records.places import OUTPUT, discard
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
 alone, its model alone on batches that were loaded before, on a GPU copies to it, and then a validation and a
-checkpoint. Then the process ends: nothing that the script does after fit is run.
+checkpoint. Of a loop without a Trainer only the first two. Then the process ends: nothing that the script does
+after fit, or further in its loop, is run.
 """
 EXAMPLES = """
 The record goes to strobe-runs/DATE/TIME-SCRIPT, or to --out DIR, with the script's output in output.txt.

@@ -15,7 +15,7 @@ from strobe.diagnose.symptoms import EPOCHS, INTERVAL, times_an_epoch
 from strobe.overrides import key_of, split
 from strobe.present.format import duration, pace
 from strobe.probe.takeover import LOGGING, VALIDATION
-from strobe.records.run import Figure, Record
+from strobe.records.run import Figure, Record, as_number
 from strobe.tune.composing import ACCUMULATE, BATCH_SIZE, Combination, Composer, Measure, multiplies
 from strobe.tune.dimensions import ALL, DIMENSIONS, ON_REQUEST
 
@@ -130,6 +130,9 @@ def advice(record: Record, over: Sequence[str] | None = None) -> list[str]:
         if finding["cause"] not in ("nothing", "shared_machine")
         and (_unsearched(record, _remedy(finding), asked) or (is_foreign(record) and not _remedy(finding)))
     ]
+    step = step_of(record) if record.setting("loop") else None
+    if step is not None and (share := step.between / step.total) >= NOTABLE:
+        sentences.append(f"{share:.0%} of training lies between epochs, such as a validation: that was not compared.")
     return [*sentences, f"Not measured: {reason}"] if reason and is_foreign(record) else sentences
 
 
@@ -157,7 +160,12 @@ def _of_a_loop(record: Record) -> Iterator[Proposal]:
 
 
 def _pauses(record: Record, over: Collection[str] | None) -> float:
-    """Seconds per step of validations and checkpoints that were measured alone, and that trainings in turns lack."""
+    """Seconds per step of validations and checkpoints that were measured alone, and that trainings in turns lack.
+
+    Of a loop without a Trainer, of all that lies between its epochs.
+    """
+    if record.setting("loop"):
+        return sum(as_number(seconds) or 0.0 for seconds in record.mapping("between_seconds").values())
     pauses = record.mapping("ceilings", "between").items()
     return float(sum(seconds for name, seconds in pauses if name not in (over or ())))
 
