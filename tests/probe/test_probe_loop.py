@@ -116,6 +116,7 @@ def test_a_loader_that_is_made_in_each_epoch_keeps_no_workers(tmp_path: Path) ->
             "the script ended too early: no Trainer's fit began, and no loop's optimizer made 9 updates",
         ),
         ("[torch.rand(2)]", "the last line of its output is: RuntimeError: "),
+        ("[*10 * [torch.rand(4)], torch.rand(2)]", "the last line of its output is: RuntimeError: "),
     ],
 )
 def test_a_loop_that_ends_too_early_leaves_no_record(batches: str, told: str, tmp_path: Path) -> None:

@@ -174,7 +174,7 @@ class Training:
         if self not in recording or os.getpid() != self.pid:
             return
         trained = self.step >= FEWEST if self.loops.updating else self.phases.updates or self.trace
-        if self.probe is not None and self.step >= ENOUGH and self.phases.updates:
+        if self.probe is not None and self.step >= ENOUGH and self.phases.updates and not isinstance(error, Exception):
             self.guarded(self.probe.end, self)
         if self.probe is not None or (self.unasked and not trained):
             self.guarded(self.drop)  # nobody has said that it would train
