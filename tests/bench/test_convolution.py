@@ -207,6 +207,11 @@ def test_a_profile_is_read_as_it_was_written_and_pstats_reads_cprofiles(tmp_path
     assert load_profile(tmp_path) is None
 
 
+def test_the_clock_is_no_part_of_the_work() -> None:
+    for _ in range(5):
+        assert not [name for name in profile_samples(convolving, interval=1e-7).own if "perf_counter" in name]
+
+
 def test_nothing_is_seen_of_no_work() -> None:
     profile = profile_samples(lambda: None, interval=10)
     assert (profile.own, profile.tree, profile.files) == ({}, "nothing was seen", {})

@@ -139,7 +139,9 @@ def profile_samples(work: Work, *, title: str = "Work", interval: float = INTERV
     for infos, spent in session.frame_records:
         places = [info.partition("\x01")[0].split("\x00") for info in infos]
         here = next((n for n, place in enumerate(places) if place[:2] == [timed.__name__, __file__]), len(places))
-        samples.append(([_place(*place) for place in places[here + 1 :]], spent))
+        below = places[here + 1 :]
+        clock = below and below[0][0] == time.perf_counter.__name__  # which ``timed`` calls itself
+        samples.append(([] if clock else [_place(*place) for place in below], spent))
     return _sampled(samples, seconds, title)
 
 
