@@ -1,11 +1,11 @@
-"""Products of thin matrices that are made whole, only to be multiplied: another order would not need them."""
+"""Products of thin matrices that are only multiplied by: in another order they need not be made."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 
 from .calls import PRODUCTS, Operation
 
-THIN = 8  # times as many numbers as its larger factor has: so many, at least, a product of thin matrices has
+THIN = 8  # times the numbers of its larger factor, which a product of thin matrices has at least
 
 _KEEPING = {"add", "sub", "mul", "div", "neg", "clone", "_to_copy"}  # after which the order may still be another one
 
@@ -13,8 +13,8 @@ _KEEPING = {"add", "sub", "mul", "div", "neg", "clone", "_to_copy"}  # after whi
 def avoidable(operations: Sequence[Operation]) -> dict[Operation, float]:
     """Of a step's operations, the share that another order saves: ``x @ (A @ B)`` is ``(x @ A) @ B``.
 
-    That is what makes the product, what adds to it or scales it, the gradients of that, and, where what was added does
-    not learn, the product's own gradient. Where nothing was added, also what multiplies by it.
+    These are the ones that make the product, scale it or add to it, and their gradients. If what is added does not
+    learn, the gradient of the sum is saved, too; if nothing is added, also what multiplies by the product.
     """
     readers = defaultdict[Operation, list[Operation]](list)
     gradients = defaultdict[Operation, list[Operation]](list)

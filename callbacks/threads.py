@@ -76,9 +76,9 @@ class Threads:
         return self._lines.looks.late(usual).records() if self._lines else []
 
     def worker_threads(self) -> float | None:
-        """How many threads of a worker compute while the one that makes samples does, one if that waits for the others.
+        """How many of a worker's threads compute at once; 1 if the one that makes samples mostly waits for the others.
 
-        None where no worker was seen.
+        None if no worker was seen.
         """
         own, libraries = self._workers.computed
         return 1 + libraries / own if own else None

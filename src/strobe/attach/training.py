@@ -52,14 +52,13 @@ class Training:
     """The record of one training, from its first loop on."""
 
     def __init__(self, asked: Asked, place: Path) -> None:
-        loader = self._kept = asked.loader
+        loader = asked.loader
         self.pid, self.thread = os.getpid(), get_ident()
         self.rank, self.ranks = rank(), ranks()
         self.named, self.report, self.unasked = asked.optimizers is not None, asked.report, asked.unasked
         self.probe = asked.probe
-        self.loader = reference(loader)
-        if self.probe is None:
-            self._kept = None  # or it would outlive the script's own use of it
+        # A probe reads the loader after the script has let go of it; otherwise that keeps its own time.
+        self.loader = reference(loader) if self.probe is None else lambda: loader
         self.dataset = reference(getattr(loader, "dataset", None))
         self.loops = Tracker(self)
         self.config = loading_of(loader) | {"loop": True, "unasked": asked.unasked}
@@ -186,7 +185,7 @@ class Training:
             complete(summary, self.config, self.place, machine=self.machine.both(), steps=self.log, page=self.report)
 
     def finish(self, error: BaseException | None = None) -> dict[str, Any] | None:
-        """Record no more; the record, still without conclusions, which is rank 0's alone."""
+        """Stop recording; returns the record, still without conclusions, and None on any rank but 0."""
         if self.phases.failure is not None:
             raise self.phases.failure
         self.loops.settle()
@@ -259,7 +258,7 @@ def training_of(asked: Asked) -> "Training | None":
     """A new one; None on a rank that has not joined the others, or to which rank 0 has named no directory."""
     if rank() and ranks() == 1:
         return None
-    named = asked.directory if asked.probe is not None else None  # by who probes, and who has taken it
+    named = asked.directory if asked.probe is not None else None  # which the probing command has made
     if (place := named or shared_directory(rank(), ranks(), partial(new_directory, asked.directory))) is None:
         stop()  # or each loop would wait for rank 0
     return None if place is None else Training(asked, place)

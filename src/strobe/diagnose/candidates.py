@@ -16,6 +16,7 @@ from strobe.diagnose.symptoms import (
     crowded,
     faster_precision,
     fitting_size,
+    is_rebuilt,
     start_share,
     times_an_epoch,
     worker_limit,
@@ -77,11 +78,6 @@ def staying(record: Record, step: Step) -> tuple[str, ...]:
     """What goes with workers where there are none: else each epoch waits for them to start."""
     anew = not step.workers and record.setting("engine.persistent_workers") is False and not is_rebuilt(record)
     return ("engine.persistent_workers=true",) if anew else ()
-
-
-def is_rebuilt(record: Record) -> bool:
-    """Whether a script makes its DataLoader anew in each epoch, and so its workers."""
-    return record.setting("engine.rebuilt") is True
 
 
 def workers_of(entry: Alternative, step: Step) -> int:

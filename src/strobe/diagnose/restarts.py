@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from strobe.diagnose.looks import ending_workers
 from strobe.diagnose.predict import Step, cpu_by_children
-from strobe.diagnose.symptoms import all_steps
+from strobe.diagnose.symptoms import all_steps, is_rebuilt
 from strobe.records.run import Record, as_number
 
 RELOAD = "trainer.reload_dataloaders_every_n_epochs"
@@ -67,7 +67,7 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
         return within
     start, count = record.number("epoch_starts", "data_wait"), record.number("epoch_starts", "count")
     measured, reloaded = record.number("steps", "measured"), (record.whole(RELOAD) or 0) > 0
-    anew = record.setting("engine.persistent_workers") is False or reloaded or record.setting("engine.rebuilt") is True
+    anew = record.setting("engine.persistent_workers") is False or reloaded or is_rebuilt(record)
     if not step.workers or not anew or start is None or not count or not measured:
         return None
     share, usual = min(1.0, count / measured), usual_wait(record, step)

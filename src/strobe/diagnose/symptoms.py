@@ -38,6 +38,11 @@ class WorkerLimit:
     by: str
 
 
+def is_rebuilt(record: Record) -> bool:
+    """Whether a script makes its DataLoader anew in each epoch, and so its workers."""
+    return record.setting("engine.rebuilt") is True
+
+
 def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> WorkerLimit | None:
     """How many workers a rank's share of the cores and of /dev/shm allows.
 

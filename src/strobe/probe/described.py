@@ -1,4 +1,4 @@
-"""What a training is set to of what changes from outside can change, and where the script made what trains."""
+"""Settings that can be changed from outside, as a training has them, and where the script made what trains."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -12,12 +12,12 @@ Made = Mapping[str, Sequence[Any]]  # by loader, trainer and optimizer
 
 
 def of_a_trainer(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
-    """As :func:`of_a_loop`; and of the module what of it can be changed, and of one that convolves images
-    ``benchmark``: whether cuDNN tries its algorithms.
+    """As :func:`of_a_loop`, with whether the module is compiled, and for one that convolves images its memory layout
+    and ``benchmark``: whether cuDNN tries its algorithms.
     """
-    settings = of_a_loop({"loader": loaders, "trainer": [trainer], "optimizer": trainer.optimizers})
     if not hasattr(trainer, MADE):
         return {}
+    settings = of_a_loop({"loader": loaders, "trainer": [trainer], "optimizer": trainer.optimizers})
     module = trainer.lightning_module
     if is_convolutional(module):
         convolutions = [part.weight for part in module.modules() if isinstance(part, torch.nn.Conv2d)]
@@ -31,7 +31,7 @@ def of_a_trainer(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
 
 
 def of_a_loop(parts: Made) -> dict[str, Any]:
-    """Of a training's loaders and optimizers.
+    """The settings of a training, by its loaders and optimizers.
 
     Returns:
         ``data.batch_size``, where the script gave its only loader one; ``model``, how its optimizers update;

@@ -6,12 +6,12 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from strobe.diagnose.attribution import hooks
-from strobe.diagnose.candidates import candidates, is_rebuilt, seldomer
+from strobe.diagnose.candidates import candidates, seldomer
 from strobe.diagnose.foreign import in_words, is_foreign
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, without
 from strobe.diagnose.promise import bound, gain
 from strobe.diagnose.restarts import restarts, steady_waiting
-from strobe.diagnose.symptoms import EPOCHS, INTERVAL, times_an_epoch
+from strobe.diagnose.symptoms import EPOCHS, INTERVAL, is_rebuilt, times_an_epoch
 from strobe.overrides import key_of, split
 from strobe.present.format import duration, pace
 from strobe.probe.takeover import LOGGING, VALIDATION

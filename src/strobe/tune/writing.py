@@ -100,7 +100,7 @@ def edits(overrides: Sequence[str], made: Made) -> list[Edit]:
 
 
 def _made_by(override: str) -> str:
-    """What is made with such an argument: a loader, trainer or optimizer; empty for what is none."""
+    """Which call takes this argument: the loader's, the trainer's or the optimizer's; empty if none does."""
     key = key_of(override)
     return MADE_BY.get(key, MADE_BY.get(key.partition(".")[0], ""))
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from strobe.callbacks.columns import COLLATING, LOADING, SAMPLING
 from strobe.diagnose.attribution import SLEEPING
-from strobe.diagnose.candidates import WORKERS, estimate_of_loader, is_rebuilt, staying, workers_of
+from strobe.diagnose.candidates import WORKERS, estimate_of_loader, staying, workers_of
 from strobe.diagnose.cores import (
     SHARED,
     fewer_workers,
@@ -32,7 +32,15 @@ from strobe.diagnose.restarts import (
     validation_restarts,
 )
 from strobe.diagnose.rules import Finding, Remedy
-from strobe.diagnose.symptoms import FAR_ABOVE, cores_of_a_rank, crowded, sent_whole, worker_limit, workers_in_vain
+from strobe.diagnose.symptoms import (
+    FAR_ABOVE,
+    cores_of_a_rank,
+    crowded,
+    is_rebuilt,
+    sent_whole,
+    worker_limit,
+    workers_in_vain,
+)
 from strobe.present.format import cores, counted, duration, pace, percent
 from strobe.records.run import Figure, Record, as_number
 

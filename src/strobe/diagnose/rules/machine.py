@@ -8,7 +8,8 @@ from strobe.present.format import cores, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
 BESIDE = "Another library's threads"  # which cost more than is seen; those of workers may do what one would do alone
-ALONE = "OPENBLAS_NUM_THREADS=1"
+BLAS = "OPENBLAS_NUM_THREADS"
+ALONE = f"{BLAS}=1"
 SWAPPED = 1e6  # bytes a second: systems swap out less than this of memory that is not in use
 
 
@@ -42,17 +43,16 @@ def oversubscription(record: Record, step: Step) -> Finding | None:
     if not (lost := min(MOST_TAKEN, seconds_of("oversubscription", record, step) / (step.total * step.images))):
         return None
     if taken_by_threads(record):
-        who, evidence = (
-            BESIDE,
-            "Hardly any other process, or worker, wants a core meanwhile. They keep a core busy for ",
+        who = BESIDE
+        evidence = (
+            "Hardly any other process, or worker, wants a core meanwhile. They keep a core busy for some time after "
+            "each call, and torch's threads wait for one another, so they may cost far more."
         )
-        evidence += "some time after each call, and torch's threads wait for one another, so they may cost far more."
     else:
         who, threads = "A library's threads in the loader workers", record.number("worker_threads") or 1.0
         evidence = f"Each worker computes with {threads:.1f} threads at once, and hardly a core is idle."
-    key, value = ALONE.split("=")
-    known, set_to = record.has(f"environment.{key}"), str(record.setting(f"environment.{key}"))
-    overrides = (f"environment.{ALONE}",) if known and set_to != value else ()
+    known = record.has(f"environment.{BLAS}")
+    overrides = (f"environment.{ALONE}",) if known and str(record.setting(f"environment.{BLAS}")) != "1" else ()
     numpys, command = f"NumPy and SciPy: set {ALONE} before the script starts", record.text("script") or " -- "
     if " -- " not in command:
         numpys += f", and strobe duel -- {command} -- {ALONE} {command} proves what that brings"
