@@ -8,6 +8,7 @@ from torch import Tensor
 
 LARGE, LOOKED_AT = 100_000, 100_000  # numbers of a factor that is looked at, and about as many of a larger one
 COMPARED = 1_000_000  # numbers of rows, at most
+_SMALL = 24  # powers of two above the denormal numbers: products of such numbers with ordinary ones may be denormal
 _BITS = {  # of each type: integers of its size, all bits but the sign, and the lowest bit of the exponent
     torch.float64: (torch.int64, 2**63 - 1, 2**52),
     torch.float32: (torch.int32, 2**31 - 1, 2**23),
@@ -73,16 +74,19 @@ def has_denormals(tensor: Tensor) -> bool:
 
 
 def without_denormals(tensor: Tensor) -> Tensor:
-    """A copy with zeros in their place."""
+    """A copy with zeros in their place, and in that of numbers so small that products with them are often denormal."""
     copy = tensor.detach().resolve_neg().clone()
-    return copy.masked_fill_(_denormal(copy), 0) if copy.dtype in _BITS else copy
+    return copy.masked_fill_(_denormal(copy, _SMALL), 0) if copy.dtype in _BITS else copy
 
 
-def _denormal(tensor: Tensor) -> Tensor:
-    """A mask of its denormal numbers, by their bits: a processor that flushes them compares them as zeros."""
+def _denormal(tensor: Tensor, times: int = 1) -> Tensor:
+    """A mask of its denormal numbers, by their bits: a processor that flushes them compares them as zeros.
+
+    Also of those whose exponent is less than so many steps above theirs.
+    """
     integers, unsigned, exponent = _BITS[tensor.dtype]
     bits = tensor.view(integers) & unsigned
-    return (bits > 0) & (bits < exponent)
+    return (bits > 0) & (bits < times * exponent)
 
 
 def zeros_of(tensor: Tensor) -> float:

@@ -35,9 +35,7 @@ def seconds(values: Tensor) -> float:
 
 
 @pytest.mark.parametrize("type_", [torch.float32, torch.float64])
-def test_numbers_that_processors_are_slow_with_are_told(type_: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(variants, "RUNS", 10)  # the quickest of which no other process has interrupted
-    monkeypatch.setattr(variants, "MOST", 1e9)  # however long these take
+def test_numbers_that_processors_are_slow_with_are_told(type_: torch.dtype) -> None:
     torch.manual_seed(0)
     layer, signal = nn.Linear(500, 50, dtype=type_), fading(type_)
     if min(seconds(signal) for _ in range(5)) < 3 * min(seconds(signal * 0) for _ in range(5)):
