@@ -210,6 +210,17 @@ def test_a_loop_over_a_loader_that_trains_later_has_its_own_record() -> None:
     assert "Traceback" not in said
 
 
+def test_another_thread_may_train() -> None:
+    """Until its first update it may only load for the main thread; from then on its loops are recorded, too."""
+    epochs = "def train():\n" + EPOCHS.replace("\n", "\n    ") + "\n"
+    script = LOOP + LOOKS + epochs + "beside = threading.Thread(target=train)\nbeside.start()\nbeside.join()\n" + TOLD
+    (plain, _), (out, said) = ran(script), ran(script, *RUN)
+    assert out == plain
+    assert [row["images"] for row in rows()] == [""] * 11
+    assert [row["images"] for row in rows("here-2")] == ["4"] * 11
+    assert "Traceback" not in said
+
+
 @pytest.mark.parametrize("differentiating", [BY_HAND, FUNCTIONAL])
 def test_backward_passes_stand_for_updates_that_no_optimizer_of_torch_makes(differentiating: str) -> None:
     """Those of ``backward``, and those of torch.func."""
@@ -269,6 +280,12 @@ def test_a_few_updates_are_no_training() -> None:
     _, said = ran(LOOP + "for _ in range(3): step((torch.ones(4, 4),))\n", *RUN)
     assert driver.NOTHING in said
     assert not Path("here").exists()
+
+
+def test_a_script_that_only_starts_others_is_told_so() -> None:
+    Path("other.py").write_text("sum(range(30_000_000))\n")
+    _, said = ran("import subprocess, sys\nsubprocess.run([sys.executable, 'other.py'])\n", *RUN)
+    assert driver.NOTHING + driver.ELSEWHERE in said
 
 
 def test_a_compiled_update_is_left_alone() -> None:

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -16,9 +17,10 @@ from strobe.process.output import note
 NOTHING = (
     "Strobe: nothing was trained, or too little to measure, so there is no record: Lightning's Trainer.fit was not "
     "called, no loop over a DataLoader made an update, and elsewhere fewer than six updates, or backward passes, were "
-    "seen in the script's own process and thread."
+    "seen in the script's own process."
 )
 OTHERWISE = " Where other code trains, write: for batch in strobe.watch(batches)"
+ELSEWHERE = " The processes that it started computed longer than itself: if they train, give strobe run their script."
 
 
 def main() -> None:
@@ -31,7 +33,7 @@ def main() -> None:
 
     def tell() -> None:
         if os.getpid() == process and rank() == 0 and not os.fstat(begun).st_size:
-            note(NOTHING + OTHERWISE * ended)
+            note(NOTHING + (ELSEWHERE if _waited_for_others() else OTHERWISE * ended))
 
     ended = False  # without an error
     atexit.register(tell)  # the first one is called last
@@ -44,6 +46,12 @@ def main() -> None:
     except SystemExit as asked:
         ended = not asked.code
         raise
+
+
+def _waited_for_others() -> bool:
+    """Whether the processes that this one has started, and waited for, computed longer than itself."""
+    own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return others.ru_utime > own.ru_utime
 
 
 def _without_frames(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

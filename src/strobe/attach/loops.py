@@ -127,6 +127,8 @@ def _hand_over(training: Training, loop: Loop) -> None:
 
 def begin_updates(asked: Asked, optimizer: Any) -> None:
     """An optimizer has stepped in no loop; ``asked.loader``, its ``Updates``, says where steps end from now on."""
+    for looked in [one for one in recording if one.thread != get_ident() and one.has_only_evaluated]:
+        looked.drop()
     if has_stopped() or is_recording() or (training := training_of(asked)) is None:
         return
     training.open(Loop(training.loops, asked))

@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from threading import get_ident
+from threading import current_thread, get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from strobe.attach.entry import DIRECTORY, WANTED, is_set, traces
 from strobe.attach.updates import Passes, Updates
-from strobe.probe.changes import give_batches, is_unasked, once_imported
+from strobe.probe.changes import give_batches, is_unasked, once_imported, updating
 
 if TYPE_CHECKING:
     from strobe.attach.settings import Asked
@@ -29,7 +29,7 @@ _probed: "ProbeAsked | None" = None
 
 
 def install(probed: "ProbeAsked | None" = None) -> None:
-    """Record the loops of this process's main thread, or probe one of them; a second time does nothing."""
+    """Record the loops of this process, or probe one of them; a second time does nothing."""
     global _probed  # noqa: PLW0603  # once in a process
     _probed = probed
     give_batches(_batches)
@@ -116,7 +116,10 @@ def _after_update(optimizer: Any, *_: Any) -> None:
     if (training := _followed()) is not None:
         training.phases.after_update(optimizer)
         training.guarded(training.loops.updated, optimizer)
-    elif is_unasked(_home):
+        return
+    if not isinstance(optimizer, Passes) and not current_thread().name.startswith("Dummy-"):  # these are autograd's
+        updating.add(current_thread())
+    if is_unasked(_home):
         _begin(lambda loops, asked: loops.begin_updates(asked, optimizer), Updates(optimizer))
 
 

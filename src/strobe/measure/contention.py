@@ -46,7 +46,7 @@ class Reading:
     periods: float | None  # periods of the quota so far
     stopped: float | None  # those periods in which it was used up
     starved: float | None  # with some process of the machine waiting for a processor
-    delayed: float | None  # with this process's main thread waiting for a processor
+    delayed: float | None  # with the calling thread waiting for a processor
     swapped: int | None  # bytes
     choked: float | None  # with every process that could run waiting for memory
     throttles: int | None  # how often a core slowed down because it was too hot
@@ -84,8 +84,8 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
     """The ``machine`` of ``summary.json``, for a process that may use ``usable`` cores.
 
     Shares of these cores' time: ``own``, this process and those it has started; ``children``, of that only the latter;
-    ``others``, ``stolen`` and ``idle``. Shares of wall time: ``throttled``, ``starved`` and ``delayed``, with the main
-    thread of this process ready to run but without a processor; ``choked``. ``swapped_bytes``, ``throttles``, and
+    ``others``, ``stolen`` and ``idle``. Shares of wall time: ``throttled``, ``starved`` and ``delayed``, with the
+    thread that trains ready to run but without a processor; ``choked``. ``swapped_bytes``, ``throttles``, and
     ``hertz`` at both moments. ``busiest`` are other processes: ``name``, ``pid`` and ``cores``.
     """
     seconds = max(after.at - before.at, 1e-9)
@@ -176,11 +176,11 @@ class Readings:
 
 
 def delayed() -> float | None:
-    """Seconds so far that this process's main thread waited for a processor; None if Linux does not report it.
+    """Seconds so far that the calling thread waited for a processor; None if Linux does not report it.
 
     Documentation/scheduler/sched-stats.rst: the second number is time on a run queue, in nanoseconds.
     """
-    fields = _text(_PROC / "self" / "schedstat").split()
+    fields = _text(_PROC / "thread-self" / "schedstat").split()
     return int(fields[1]) / 1e9 if len(fields) == 3 else None
 
 

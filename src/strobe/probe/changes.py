@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from threading import current_thread, main_thread
+from threading import Thread, current_thread, main_thread
 from types import FrameType, ModuleType
 from typing import Any
+from weakref import WeakSet
 
 WANTED = "STROBE_CHANGES"  # the variable of the environment: a JSON list of overrides
 LOSSES = "STROBE_LOSSES"  # the variable that names the file into which the losses of the first steps go, one a line
@@ -49,6 +50,7 @@ LOADERS = {  # modules, and the class in each that scripts iterate over
     "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
 }
 ASKED = ("strobe.attach.callback", "strobe.attach.watch")  # imported once a script itself asks for what Strobe records
+updating = WeakSet[Thread]()  # threads in which an optimizer has stepped, beside the main one
 
 Asked = Mapping[str, Any]
 
@@ -112,7 +114,7 @@ class Imports(MetaPathFinder):
 def give_batches(give: Callable[[Any, Callable[[Any], Any]], Any]) -> None:
     """Let ``give(loader, iterate)`` begin each loop over a DataLoader; ``iterate(loader)`` begins it as without.
 
-    Only in the main thread of this process, and until the script asks for what Strobe records.
+    Only in threads of this process that train, and until the script asks for what Strobe records.
     """
     home = os.getpid()
 
@@ -130,8 +132,9 @@ def give_batches(give: Callable[[Any, Callable[[Any], Any]], Any]) -> None:
 
 
 def is_unasked(home: int) -> bool:
-    """Whether this is the main thread of the process ``home``, whose script has not asked for what Strobe records."""
-    return os.getpid() == home and current_thread() is main_thread() and not any(name in sys.modules for name in ASKED)
+    """Whether this is a thread that trains, in the process ``home``, whose script has not asked for records."""
+    trains = current_thread() is main_thread() or current_thread() in updating
+    return os.getpid() == home and trains and not any(name in sys.modules for name in ASKED)
 
 
 def _of_loaders(change: Callable[[Any], None]) -> dict[str, Callable[[Any], None]]:

@@ -3,8 +3,10 @@
 import argparse
 import math
 import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NoReturn
@@ -14,6 +16,7 @@ from strobe.process.output import lasting_output, lost_output
 from strobe.process.signals import exit_code, over
 
 LONGEST = 3600  # seconds that an option takes
+SHELL = re.compile(rb"#!.*\b(ba|da|k|z)?sh\b")
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun")  # of several processes
 MODULES = ("torch.distributed.run", "torch.distributed.launch")  # so do these
 
@@ -93,10 +96,26 @@ def folder(text: str) -> Path:
 
 
 def command_of(given: argparse.Namespace) -> list[str]:
-    """What was given so, as it follows ``python``; raises a ConfigError where there is no such file."""
-    if not given.module and not Path(given.script).exists():
-        raise ConfigError(f"there is no file {given.script}; give the script that trains, or -m MODULE")
+    """What was given so, as it follows ``python``; raises a ConfigError where that would run no script."""
+    if not given.module:
+        _check_script(Path(given.script), given.arguments)
     return [*(["-m"] if given.module else []), given.script, *given.arguments]
+
+
+def _check_script(script: Path, arguments: Sequence[str]) -> None:
+    if not script.exists():
+        if script.name.startswith("python") and arguments:
+            raise ConfigError(f"leave out {script}: Strobe starts Python itself; begin with {arguments[0]}")
+        raise ConfigError(f"there is no file {script}; give the script that trains, or -m MODULE")
+    if script.suffix == ".ipynb":
+        raise ConfigError(
+            f"{script} is a notebook; in a cell of it, give the Trainer callbacks=[strobe.Strobe()], or write: "
+            "for batch in strobe.watch(loader)"
+        )
+    with suppress(OSError), script.open("rb") as file:
+        interpreter, second = file.readline(200), file.readline(10)  # pip's scripts may be both: ``'''exec' python``
+        if interpreter.startswith(b"\x7fELF") or (SHELL.match(interpreter) and not second.startswith(b"'''exec")):
+            raise ConfigError(f"{script} is not a Python script; give the one that it starts, with its arguments")
 
 
 def start(main: Callable[[], None]) -> None:
