@@ -144,9 +144,9 @@ class StepRows:
             self._flushed = now
 
     def close(self, lines: Sequence[Mapping[str, Any]] = ()) -> None:
-        """Write what is left, and before the last rows the lines that a rank other than 0 was seen in."""
+        """Write what is left, and the lines that a rank other than 0 was seen in: rank 0 waits for both."""
         with self._file:
-            if lines and self._lines is not None:
+            if self._lines is not None:
                 with suppress(OSError):  # a full disk, which the rows meet again
                     self._lines.write_text(json.dumps(lines) + "\n")
             self.write(time.monotonic(), last=True)

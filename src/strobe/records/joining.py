@@ -27,14 +27,14 @@ TAIL = 1 << 16  # bytes, which hold a row
 
 
 def join_ranks(run_dir: Path, world_size: int | None, *, patience: float = 0.0) -> dict[str, Any] | None:
-    """``ranks`` of a run's record, None for a single process; waits so many seconds for rows that are still missing.
+    """``ranks`` of a run's record, None for a single process; waits so many seconds for ranks that still write.
 
     ``last_steps`` are those of the ranks that have rows.
     """
     if not world_size or world_size == 1:
         return None
     patience += time.monotonic()
-    while len(set((last := last_steps(run_dir)).values())) > 1 and time.monotonic() < patience:
+    while _write(run_dir, last := last_steps(run_dir)) and time.monotonic() < patience:
         time.sleep(EVERY)
     ranks = measure_ranks(run_dir, world_size)
     return ranks and ranks | {"last_steps": {str(rank): step for rank, step in last.items()}}
@@ -64,6 +64,12 @@ def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | Non
         return None
     known = summarised(tables, world_size)
     return known | {"lines": _lines(run_dir, *known["slow"][:1])}
+
+
+def _write(run_dir: Path, last: Mapping[int, int | None]) -> bool:
+    """Whether ranks still write, with these latest steps: those other than 0 leave their lines once they have ended."""
+    others = (rows_of(run_dir / "steps.csv", rank) for rank, step in last.items() if rank and step is not None)
+    return len(set(last.values())) > 1 or not all(lines_of(path).is_file() for path in others)
 
 
 def _lines(run_dir: Path, rank: int = 0) -> list[Any]:
