@@ -152,6 +152,12 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "zeros": [{"summary__sparse": None}, {"summary__sparse": {"name": "GCN", "shape": [9, 9], "share": 0.99}}],  # old
     "alike_rows": [{"summary__alike": None}, {"summary__accelerator": "cuda"}],
     "denormals": [{"summary__denormal": None}, {"summary__accelerator": "cuda"}],
+    "child_processes": [
+        {"summary__machine__delayed": 0.05},  # not notable
+        {"summary__machine__children": 0.05},
+        {"summary__num_workers": 2},  # which have their own cause
+        {"summary__world_size": 2},  # each rank starts some
+    ],
     "oversubscription": [
         {"summary__machine__delayed": 0.05},  # not notable
         {"summary__machine__children": 0.5},  # workers', or other processes'

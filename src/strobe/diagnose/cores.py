@@ -17,6 +17,7 @@ BESIDE = 0.2  # cores of this process's other threads: progress bars and log wri
 TAKERS = {  # by cause
     "shared_machine": "other processes on these cores",
     "workers_hurt": "cores that workers take",
+    "child_processes": "cores that other processes of this training take",
     "oversubscription": "cores that a library's threads take",
 }
 SEVERAL = 1.5  # threads of a worker that compute
@@ -52,15 +53,15 @@ def interrupting(record: Record) -> float:
     return (others + stolen) * (cores_of_a_rank(record) or 1.0) if idle <= IDLE else 0.0
 
 
-def taken_by_workers(record: Record, step: Step) -> float:
-    """The share of its time that training waited for cores used by its own loader workers; 0 if that is small.
+def taken_by_children(record: Record, step: Step) -> float:
+    """The share of its time that training waited for cores used by processes it started; 0 if that is small.
 
     On a CPU, where training computes on them itself.
     """
     others, stolen, children, delayed = (
         record.number("machine", name) or 0.0 for name in ("others", "stolen", "children", "delayed")
     )
-    if step.cores is None or step.ranks > 1 or not step.workers or children < TAKEN:
+    if step.cores is None or step.ranks > 1 or children < TAKEN:
         return 0.0
     delayed = min(delayed, MOST_TAKEN) * children / (others + stolen + children)
     return delayed if delayed >= TAKEN else 0.0
@@ -98,8 +99,9 @@ def needless_threads(record: Record) -> float:
 
 def waits_for_cores(record: Record, step: Step) -> dict[str, float]:
     """The shares of its time that training waited for cores, by cause."""
-    workers, needless = taken_by_workers(record, step), needless_threads(record)
-    shares = taken(record), workers * (1 - needless), workers * needless + taken_by_threads(record)
+    children, needless = taken_by_children(record, step), needless_threads(record)
+    workers, processes = (children, 0.0) if step.workers else (0.0, children)
+    shares = taken(record), workers * (1 - needless), processes, workers * needless + taken_by_threads(record)
     return dict(zip(TAKERS, shares, strict=True))
 
 

@@ -14,7 +14,7 @@ from strobe.diagnose.cores import (
     needless_threads,
     sharing,
     taken,
-    taken_by_workers,
+    taken_by_children,
     untried_workers,
 )
 from strobe.diagnose.fetching import storage_cause
@@ -140,7 +140,7 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
     """Workers take cores that training needs: fewer should be faster, or no core is idle while training waits."""
     if not crowded(record, step) or storage_cause(record, step):
         return None
-    lost = taken_by_workers(record, step) * (1 - needless_threads(record))
+    lost = taken_by_children(record, step) * (1 - needless_threads(record))
     fewer = [
         (with_loader(step, entry.rate, workers=count, cpu=entry.cpu_seconds), entry)
         for entry in record.alternatives("loader")
@@ -341,7 +341,7 @@ def _nothing_measured(record: Record, step: Step) -> str:
     if in_vain := workers_in_vain(record, step):
         return in_vain[1]
     tried = "No measured alternative loads faster" if record.alternatives("loader") else "No alternative was measured"
-    if step.loader and step.wait > FAR * step.pace and not step.workers:
+    if step.loader and step.wait > FAR / step.loader.low and not step.workers:
         return (
             "The loader alone is far faster than in training: look at what training adds, such as a collate function."
         )

@@ -1,7 +1,7 @@
 """The machine: other processes on the same cores, and a quota that stops training."""
 
 from strobe.diagnose.attribution import seconds_of
-from strobe.diagnose.cores import MOST_TAKEN, taken, taken_by_threads
+from strobe.diagnose.cores import MOST_TAKEN, taken, taken_by_children, taken_by_threads
 from strobe.diagnose.predict import NOTABLE, Step, up_to
 from strobe.diagnose.rules import Finding
 from strobe.present.format import cores, duration, percent, size
@@ -33,6 +33,22 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
         f"{who} took {percent(others + stolen)} of the cores",
         evidence,
         "Train again when they have ended, or on another machine; these figures hold only while they run.",
+        (),
+        _up_to(lost),
+    )
+
+
+def child_processes(record: Record, step: Step) -> Finding | None:
+    """Processes that training started, and that are no loader workers, took cores that it needed."""
+    if step.workers or not (lost := taken_by_children(record, step)):
+        return None
+    used = cores((record.number("machine", "children") or 0.0) * (step.cores or 1.0))
+    return Finding(
+        "child_processes",
+        f"Processes that this training started take {used} that it needs",
+        f"Training waited for a core for {percent(lost)} of its time beside them. They are not a DataLoader's workers: "
+        "a pool, a simulator, an encoder or a logger of the script's own, or of a library.",
+        "Let them do less, or do it less often; start fewer of them, or after training; or use fewer threads.",
         (),
         _up_to(lost),
     )
