@@ -75,8 +75,8 @@ def background_thread(record: Record, step: Step) -> Finding | None:
         "background_thread",
         f"Other threads of the process hold training up for {percent(lost / step.seconds)} of each step",
         f"The thread {name}{runs} uses {cores(busiest)}. The training thread neither computes nor waits for a core for "
-        f"{duration(lost)} of each {duration(step.seconds)} step. Only one thread at a time can run Python, so a busy "
-        "one delays every operation of training.",
+        f"{duration(lost)} of each {duration(step.seconds)} step. It waits for what that thread makes, or "
+        "for Python's lock: only one thread at a time can run Python, so a busy one delays every operation.",
         f"Move the work of {name} to a process of its own, or let it do less; one that waits should not ask in a loop.",
         (),
         up_to(without(step, compute=lost)),
