@@ -11,7 +11,8 @@ import pytest
 from strobe.diagnose.promise import bound
 from strobe.diagnose.rank import diagnose
 from strobe.diagnose.rules import Finding
-from support.recorded import example, of
+from strobe.records.run import Record
+from support.recorded import causes, example, of
 
 RULES = ("synchronisation", "launch_bound", "transfer", "precision")
 Change = Callable[[dict[str, Any], dict[str, Any]], object]
@@ -397,3 +398,29 @@ def test_float32_products_without_tensor_cores_are_bounded_by_their_time() -> No
     assert not changed("precision", products(0.01, 9, 0))
     assert not changed("precision", products(0.8, 7, 0))  # Volta has no TensorFloat-32
     assert not changed("precision", products(0.8))
+
+
+def running_ahead(**host: float) -> Record:
+    """A loop whose GPU has work for 98.5 of each 100 ms; its host submits a step in 12, and waits somewhere.
+
+    ``host``: seconds of its phases, where they differ. Recording began with an empty queue, so its steps were short.
+    """
+    record = example("precision")
+    own_loop(record.summary, record.config)
+    phases = {"data_wait": 0.0005, "forward": 0.0453, "backward": 0.05, "optimizer": 0.004, "other": 0.0002}
+    record.summary["step_seconds"] = {"total": 0.1} | phases | {"callbacks": 0.0} | host
+    work = {"forward": 0.0333, "backward": 0.061, "optimizer": 0.0042, "idle": 0.0015}
+    record.summary["device_seconds"] = {"total": 0.1} | work
+    for name, rate in (("median", 5120.0), ("low", 5110.0), ("high", 5130.0)):
+        record.summary["images_per_second"][name] = rate
+    record.summary["overall_images_per_second"] = 5120.0
+    record.summary["trace_evidence"] |= {"step_seconds": 0.012, "device_busy": 1.0, "busy_seconds": 0.0985}
+    record.summary["trace_evidence"] |= {"kernels_per_step": 100.0, "kernel_seconds_median": 5e-4}
+    return record
+
+
+def test_a_gpu_that_is_behind_its_host_is_not_starved() -> None:
+    record = running_ahead()
+    assert causes(record) == ["nothing"]
+    record.summary["trace_evidence"]["busy_seconds"] = 0.012  # had it been idle after each of the recorded steps
+    assert causes(record) == ["launch_bound"]

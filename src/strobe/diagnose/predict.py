@@ -360,6 +360,8 @@ def cpu_by_children(record: Record, images: float) -> float | None:
 
 def _busy(record: Record) -> float | None:
     """Seconds of a step in which a GPU works: from a trace, or else from events, which count starving as work."""
+    if (given := record.number("trace_evidence", "busy_seconds")) is not None:
+        return given
     share, seconds = (record.number("trace_evidence", name) for name in ("device_busy", "step_seconds"))
     if share is not None and seconds is not None:
         return share * seconds
