@@ -2,7 +2,7 @@
 
 import math
 
-from strobe.diagnose.attribution import Hook, added_callbacks, class_of, hooks
+from strobe.diagnose.hooks import Hook, added_callbacks, class_of, hooks
 from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
 from strobe.present.format import duration, percent
