@@ -17,6 +17,7 @@ from strobe.report.trace_page import first_trace
 from strobe.traces import evidence as module
 from strobe.traces import rank
 from strobe.traces.evidence import read_evidence, trace_evidence
+from strobe.traces.operators import uses_tensor_cores
 from strobe.traces.rank import RankTrace
 from support.pages import complete
 from support.places import DATA
@@ -134,6 +135,29 @@ def test_a_gpu_behind_a_host_that_runs_ahead_is_busy_with_all_that_steps_gave_it
     assert found["busy_seconds"] == pytest.approx(100e-6)
     cut = evidence(*steps, *earlier, *launched(GEMM, "kernel", 1005, 31, call("cudaLaunchKernel", 985, 1)))
     assert cut["busy_seconds"] == pytest.approx(12e-6)  # no less than in the steps, where a recorder stopped early
+
+
+@pytest.mark.parametrize(
+    ("kernel", "used"),
+    [
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>(Flash_fwd_params)", True),
+        ("void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<64>>(Flash_fwd_params)", True),
+        ("void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Traits>(Flash_bwd_params)", True),
+        ("void pytorch_flash::flash_bwd_dot_do_o_kernel<true, Traits>(Flash_bwd_params)", False),
+        ("void pytorch_flash::flash_fwd_splitkv_combine_kernel<Traits>(Flash_fwd_params)", False),
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", True),
+        ("fmha_cutlassB_f16_aligned_64x64_k64_sm75(PyTorchMemEffAttention::Params)", True),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", True),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm75(PyTorchMemEffAttention::Params)", False),
+        ("fmha_cutlassF_f16_aligned_64x64_rf_sm50(PyTorchMemEffAttention::Params)", False),
+        ("triton_tem_fused__to_copy_addmm_relu_3", True),
+        ("triton_tem_fused_bmm_1", True),
+        ("triton_poi_fused_add_mul_0", False),
+        ("triton_red_fused__softmax_2", False),
+    ],
+)
+def test_kernels_of_attention_and_of_compiled_products_use_tensor_cores(kernel: str, used: bool) -> None:
+    assert uses_tensor_cores(kernel) is used
 
 
 def synchronising() -> list[Event]:
