@@ -65,10 +65,15 @@ def padding_of(batch: Any) -> float | None:
     return 1 - (int(differ[-1]) + 1 if len(differ) else 0) / largest.shape[1]
 
 
-def bytes_of(batch: Any) -> tuple[float, float]:
-    """What a batch's tensors hold, on a CPU, and the memory that they keep: of views, all that they are views of."""
+def bytes_of(batch: Any) -> tuple[float | None, float | None]:
+    """What a batch's tensors hold, on a CPU, and the memory that they keep: of views, all that they are views of.
+
+    None where no tensor is there, as of a batch that is on a GPU already.
+    """
     tensors = (part for part in _walk(batch, iter(range(MOST))) if isinstance(part, Tensor))
     plain = [one for one in tensors if one.device.type == "cpu" and one.layout is strided and not _is_wrapped(one)]
+    if not plain:
+        return None, None
     kept = {one.untyped_storage().data_ptr(): one.untyped_storage().nbytes() for one in plain}
     return float(sum(one.nbytes for one in plain)), float(sum(kept.values()))
 

@@ -7,6 +7,7 @@ PHASES = ("data_wait", "transfer", "prepare", "forward", "backward", "optimizer"
 BETWEEN = "between"  # epochs
 GAPS = ("validation", "checkpoints", BETWEEN)  # seconds between a step and the next one
 DEVICE = ("total", "transfer", "prepare", "forward", "backward", "optimizer", "idle")  # of a GPU, after ``device_``
+GAP = "gap"  # seconds of a GPU between a step and the next one, when it has done what the step gave it
 CPU = tuple(f"cpu_{phase}" for phase in PHASES)  # core-seconds of the training process, of some steps only
 MAIN = tuple(f"main_{phase}" for phase in PHASES)  # of these, the thread that trains
 COLLECTING = "garbage_collection"  # seconds of a step, within its phases other than callbacks

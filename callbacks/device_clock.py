@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from .accelerators import module_of
-from .columns import EXPOSED
+from .columns import EXPOSED, GAP
 
 DEVICE_PHASES = ("transfer", "prepare", "forward", "backward", "optimizer")  # in which a step submits its work
 MOST_PENDING = 1000  # steps whose events are kept
@@ -47,6 +47,7 @@ class DeviceClock:
         # Whether it is a step or a gap between steps, and the marks. A step's last event begins the next.
         self._pending: deque[tuple[bool, list[_Mark]]] = deque()
         self._read: list[dict[str, float]] = []
+        self._latest: dict[str, float] = {}  # step that the device has completed
         self._marks: list[_Mark] = []
         self._place = _IDLE
         self._begin()
@@ -83,28 +84,26 @@ class DeviceClock:
 
     def restart(self) -> None:
         """Begin a step now; work submitted since the last one ended belongs to no step."""
-        self._pending.append((False, self._marks))
+        ended = self._marks
         self._begin()
+        self._pending.append((False, [*ended, *self._marks]))
         self._bound()
 
     def ready(self) -> list[dict[str, float]]:
         """Seconds of the steps that the device has completed, each returned once, in order; does not wait.
 
-        Each has `total`, the phases and `idle`, which add up to `total`, and `exposed_wait`, within them.
+        Each has `total`, the phases and `idle`, which add up to `total`, and `exposed_wait`, within them. `gap`, which
+        lies between it and a step that was begun by ``restart``, is added before that next step is returned.
         """
-        while self._pending:
-            is_step, marks = self._pending[0]
-            if is_step and not marks[-1][1].query():
-                break
+        while self._pending and self._pending[0][1][-1][1].query():
             self._take_oldest()
         read, self._read = self._read, []
         return read
 
     def finish(self) -> list[dict[str, float]]:
         """The remaining steps, after waiting for the device."""
-        last = next((marks[-1][1] for is_step, marks in reversed(self._pending) if is_step), None)
-        if last is not None:
-            last.synchronize()
+        if self._pending:
+            self._pending[-1][1][-1][1].synchronize()
         return self.ready()
 
     def _begin(self) -> None:
@@ -118,9 +117,7 @@ class DeviceClock:
     def _bound(self) -> None:
         """Wait for the oldest step if too many are unread."""
         if len(self._pending) > MOST_PENDING:
-            is_step, marks = self._pending[0]
-            if is_step:
-                marks[-1][1].synchronize()
+            self._pending[0][1][-1][1].synchronize()
             self._take_oldest()
 
     def _take_oldest(self) -> None:
@@ -141,6 +138,9 @@ class DeviceClock:
                 self._unused.append(event)
             self._unused.pop()  # begins what comes next
             phases = dict(zip((*DEVICE_PHASES, "idle"), seconds, strict=True))
-            self._read.append({"total": sum(seconds), **phases, EXPOSED: waited})
+            self._latest = {"total": sum(seconds), **phases, EXPOSED: waited}
+            self._read.append(self._latest)
         else:
-            self._unused += [event for _, event in marks]
+            *past, begun = [event for _, event in marks]
+            self._latest[GAP] = self._latest.get(GAP, 0.0) + past[0].elapsed_time(begun) / 1000
+            self._unused += past

@@ -26,6 +26,7 @@ from .columns import (
     CPU,
     DEVICE,
     EXPOSED,
+    GAP,
     GAPS,
     HEAD,
     MAIN,
@@ -134,7 +135,7 @@ class StepRows:
             return
         while self._waiting:
             row = self._waiting[0]
-            if not last and ((len(self._waiting) == 1 < self._at_once) or (self._device and row.device is None)):
+            if not last and ((len(self._waiting) == 1 < self._at_once) or not self._is_known(row)):
                 break
             if self._at_once == 1:
                 self._latest = row, self._file.tell()
@@ -152,20 +153,31 @@ class StepRows:
             self.write(time.monotonic(), last=True)
             self._latest = None
 
+    def _is_known(self, row: Row) -> bool:
+        """Whether a device has told all: of what follows the row, before the next one."""
+        following = self._waiting[1].device if len(self._waiting) > 1 else None
+        return not self._device or (row.device is not None and (row.gaps is None or following is not None))
+
     def _written(self, row: Row) -> str:
         lap, spent = row.lap, row.lap.spent
         phases = by_phase(spent)
+        gaps, after = row.gaps, row.after
+        if gaps and row.device and (own := row.device.get(GAP)) is not None and own < sum(gaps):
+            # What comes first after a step waits until the device has done all that steps gave it, which is theirs.
+            share = own / sum(gaps)
+            gaps = [share * seconds for seconds in gaps]
+            after = after and [share * seconds for seconds in after]
         more = [*row.among, *[row.device and row.device.get(name) for name in self._device]]
         return self._line % (
             *["" if value is None else value for value in row.head],
             sum(phases),
             *phases,
-            _GAPS % tuple(row.gaps) if row.gaps else _NO_GAPS,
+            _GAPS % tuple(gaps) if gaps else _NO_GAPS,
             _NO_CPU if lap.computed is None else _CPU % (*by_phase(lap.computed), *by_phase(lap.alone)),
             lap.collecting / 1e9,
             "".join(map(_field, more)),
             *[spent.get(owner, 0) / 1e9 for owner in self._owners],
-            _SECONDS * len(row.after) % tuple(row.after) if row.after else self._no_after,
+            _SECONDS * len(after) % tuple(after) if after else self._no_after,
         )
 
 

@@ -150,12 +150,30 @@ def test_what_lies_between_a_lap_and_a_restart_belongs_to_no_step(clock: DeviceC
     step(clock, device, 2)
     device.host(100)
     assert clock.ready() == []
-    assert clock.finish() == [seconds(7.5, **WORK), seconds(15, **{phase: 2 * each for phase, each in WORK.items()})]
+    second = seconds(15, **{phase: 2 * each for phase, each in WORK.items()})
+    assert clock.finish() == [seconds(7.5, **WORK, gap=50), second]
     assert clock.finish() == []
     device.submit(50)
     clock.restart()  # after the step before was read
     step(clock, device)
     assert clock.finish() == [seconds(7.5, **WORK)]
+
+
+def test_a_gap_begins_when_the_device_has_done_what_steps_gave_it(clock: DeviceClock, device: Device) -> None:
+    """The host submits three steps at once, validates, which waits for the device, and saves for three seconds."""
+    for _ in range(3):
+        step(clock, device)
+    device.submit(2)
+    device.host(24.5)
+    clock.restart()
+    device.host(3)
+    clock.restart()
+    assert device.now == 27.5
+    *others, latest = clock.ready()
+    assert [*others, latest] == [seconds(7.5, **WORK)] * 2 + [seconds(7.5, **WORK, gap=5)]
+    step(clock, device)
+    clock.restart()
+    assert clock.finish() == [seconds(7.5, **WORK, gap=0)]
 
 
 def test_marks_that_change_nothing_record_nothing(clock: DeviceClock, device: Device) -> None:

@@ -270,6 +270,31 @@ def test_steps_of_a_device_are_in_their_rows(tmp_path: Path, late: bool) -> None
     assert found == ["1.0000000", "2.0000000", "" if late else "3.0000000"]
 
 
+@pytest.mark.parametrize("ranks", [False, True])
+def test_a_gap_is_no_longer_than_that_of_the_device(tmp_path: Path, ranks: bool) -> None:
+    """The host validates for 8 s and saves for 2, but waits at first for 6 until the device has done the steps."""
+    path, among = tmp_path / "steps.csv", [None] * len(RANKS) * ranks
+    rows = StepRows(path, [], between=["Audit"], device=True, ranks=ranks)
+    first: dict[str, float] = {"total": 1.0}
+    gaps = [({"total": 1.0, "gap": 20.0}, 10.0), (first, 4.0), ({"total": 1.0}, 0.0)]
+    for number, (device, _) in enumerate(gaps):
+        rows.add([number, 0, 4, 1, 0, 0, 0, None, None], Lap({"forward": 1}, 1), among)
+        if number:
+            rows.tell([gaps[number - 1][0]])
+        rows.write(time.monotonic() + 100)
+        if number < 2:
+            rows.follow({"validation": 8.0, "checkpoints": 2.0}, Lap({"callbacks/Audit": 5 * 10**9}))
+        if device is first:
+            rows.write(time.monotonic() + 100)  # when it is not yet known
+            first["gap"] = 4.0
+    rows.tell([gaps[-1][0]])
+    rows.close()
+    with path.open(newline="") as file:
+        found = [{name: float(row[name]) for name in (*GAPS, "after/Audit")} for row in csv.DictReader(file)]
+    assert [sum(row[name] for name in GAPS) for row in found] == pytest.approx([most for _, most in gaps])
+    assert found[1] == pytest.approx({"validation": 3.2, "checkpoints": 0.8, "between": 0.0, "after/Audit": 2.0})
+
+
 def test_a_rank_has_its_latest_step_on_the_disk_before_it_is_known_what_follows(tmp_path: Path) -> None:
     """What follows it then stands in its row, whatever had been written."""
 

@@ -220,6 +220,35 @@ def test_a_few_long_steps_are_told_from_steps_that_become_longer(record: Callabl
     assert few["quarters"]["seconds"] == pytest.approx([0.1083, 0.1333, 0.1583, 0.1833], rel=1e-3)
 
 
+def test_steps_of_a_gpu_take_as_long_as_it_takes(tmp_path: Path) -> None:
+    """Its host submits some at once, waits until there is room, and asks for the loss in one of 20, for no reason."""
+    path = tmp_path / "steps.csv"
+    lines = []
+    for step in range(83):
+        host = 0.01 if step < 40 else 0.06 if step % 20 else 0.6
+        lines.append(f"{step},0,8,1,0,{host},{host / 2},0.1,0.05,{0.2 * (step == 82)}")
+    head = "step,epoch,images,updates,profiled,total,forward,device_total,device_forward,validation"
+    path.write_text("\n".join([head, *lines, ""]))
+    found = measure_steps(path, device="cuda")
+    assert found["step_seconds"]["total"] == pytest.approx(0.1)
+    assert found["overall_images_per_second"] == pytest.approx(80 * 8 / (80 * 0.1 + 80 * 0.2 / 83))
+    assert found["images_per_second"]["median"] == pytest.approx(80)
+    assert found["uneven"]["steps"] == 0
+    assert found["quarters"]["seconds"] == pytest.approx([0.1] * 4)
+    path.write_text(path.read_text().replace(",0.1,0.05,", ",0.001,0.001,"))  # it waits for its host
+    found = measure_steps(path, device="cuda")
+    assert found["step_seconds"]["total"] == pytest.approx((37 * 0.01 + 40 * 0.06 + 3 * 0.6) / 80)
+
+
+def test_a_gpu_that_idles_in_a_few_steps_has_long_ones(tmp_path: Path) -> None:
+    path = tmp_path / "steps.csv"
+    lines = [f"{step},8,{1.1 if step % 20 == 5 else 0.1},{1.1 if step % 20 == 5 else 0.1}" for step in range(83)]
+    path.write_text("\n".join(["step,images,callbacks,device_total", *lines, ""]))
+    uneven = measure_steps(path, device="cuda")["uneven"]
+    assert (uneven["steps"], uneven["phase"]) == (4, "callbacks")
+    assert uneven["extra_seconds"] == pytest.approx(4 / 80)
+
+
 def test_first_steps_of_epochs_are_compared_with_their_like(tmp_path: Path) -> None:
     """Epochs of eight steps: the last has a small batch, and the first waits for other ranks; one epoch is slow."""
     with (tmp_path / "steps.csv").open("w", newline="") as file:

@@ -17,6 +17,7 @@ from strobe.report.trace_page import first_trace
 from strobe.traces import evidence as module
 from strobe.traces import rank
 from strobe.traces.evidence import read_evidence, trace_evidence
+from strobe.traces.operators import uses_tensor_cores
 from strobe.traces.rank import RankTrace
 from support.pages import complete
 from support.places import DATA
@@ -72,7 +73,7 @@ def test_a_trace_without_steps_tells_nothing() -> None:
 def test_a_trace_of_a_cpu_has_no_figures_of_a_gpu() -> None:
     found = evidence(step(4, 100, 50), step(5, 150, 70), event("aten::item", "cpu_op", 110, 5))
     shares = ("device_busy", "tensor_core_share", "float32_product_share")
-    absent = ("sync_seconds", "kernels_per_step", "kernel_seconds_median", *shares)
+    absent = ("busy_seconds", "sync_seconds", "kernels_per_step", "kernel_seconds_median", *shares)
     known = {"steps": 2, "step_seconds": pytest.approx(60e-6), "syncs": [], "copies": [], "loader_workers": {}}
     assert found == known | dict.fromkeys(absent)
 
@@ -89,6 +90,7 @@ def test_a_gpu_is_busy_while_any_stream_works_within_the_steps() -> None:
         event("forward", "gpu_user_annotation", 1000, 250, 20, 0),
     )
     assert found["device_busy"] == pytest.approx((10 + 50 + 10 + 20) / 200)
+    assert found["busy_seconds"] == pytest.approx((50 + 80) / 2e6)  # what was submitted within them, to its end
 
 
 def test_work_counts_for_the_step_that_submits_it() -> None:
@@ -108,6 +110,54 @@ def test_work_counts_for_the_step_that_submits_it() -> None:
     assert found["float32_product_share"] == 0
     kinds = [(copy["kind"], round(1e6 * copy["seconds"], 3), copy["bytes"], copy["calls"]) for copy in found["copies"]]
     assert kinds == [("HtoD pinned", 20, 9, 1), ("HtoD pageable", 12, 96, 2), ("DtoD", 1, 0, 1)]
+
+
+def test_a_gpu_behind_a_host_that_runs_ahead_is_busy_with_all_that_steps_gave_it() -> None:
+    """Three steps are submitted in 12 each; the GPU works on each for 100 of 100, on two streams."""
+    steps = [step(number, 1000 + 12 * number, 12) for number in range(3)]
+    work = [
+        one
+        for number in range(3)
+        for start, length in ((0, 60), (60, 40))
+        for one in launched(
+            GEMM,
+            "kernel",
+            1005 + 100 * number + start,
+            length,
+            call("cudaLaunchKernel", 1002 + 12 * number + start // 10, 1),
+        )
+    ]
+    beside = launched("Memset (Device)", "gpu_memset", 1010, 30, call("cudaMemsetAsync", 1003, 1))
+    earlier = launched(GEMM, "kernel", 990, 15, call("cudaLaunchKernel", 980, 1))
+    found = evidence(*steps, *work, *beside, *earlier)
+    assert found["step_seconds"] == pytest.approx(12e-6)
+    assert found["device_busy"] == 1
+    assert found["busy_seconds"] == pytest.approx(100e-6)
+    cut = evidence(*steps, *earlier, *launched(GEMM, "kernel", 1005, 31, call("cudaLaunchKernel", 985, 1)))
+    assert cut["busy_seconds"] == pytest.approx(12e-6)  # no less than in the steps, where a recorder stopped early
+
+
+@pytest.mark.parametrize(
+    ("kernel", "used"),
+    [
+        ("void pytorch_flash::flash_fwd_kernel<Flash_fwd_kernel_traits<64, 128, 128, 4>>(Flash_fwd_params)", True),
+        ("void pytorch_flash::flash_fwd_splitkv_kernel<Flash_fwd_kernel_traits<64>>(Flash_fwd_params)", True),
+        ("void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<Traits>(Flash_bwd_params)", True),
+        ("void pytorch_flash::flash_bwd_dot_do_o_kernel<true, Traits>(Flash_bwd_params)", False),
+        ("void pytorch_flash::flash_fwd_splitkv_combine_kernel<Traits>(Flash_fwd_params)", False),
+        ("fmha_cutlassF_bf16_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", True),
+        ("fmha_cutlassB_f16_aligned_64x64_k64_sm75(PyTorchMemEffAttention::Params)", True),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm80(PyTorchMemEffAttention::Params)", True),
+        ("fmha_cutlassF_f32_aligned_64x64_rf_sm75(PyTorchMemEffAttention::Params)", False),
+        ("fmha_cutlassF_f16_aligned_64x64_rf_sm50(PyTorchMemEffAttention::Params)", False),
+        ("triton_tem_fused__to_copy_addmm_relu_3", True),
+        ("triton_tem_fused_bmm_1", True),
+        ("triton_poi_fused_add_mul_0", False),
+        ("triton_red_fused__softmax_2", False),
+    ],
+)
+def test_kernels_of_attention_and_of_compiled_products_use_tensor_cores(kernel: str, used: bool) -> None:
+    assert uses_tensor_cores(kernel) is used
 
 
 def synchronising() -> list[Event]:
@@ -305,6 +355,7 @@ def test_a_real_trace_of_a_gpu() -> None:
             busy.update(range(each["ts"], each["ts"] + each["dur"]))
     during = [point for step in steps for point in range(step["ts"], step["ts"] + step["dur"])]
     assert found["device_busy"] == pytest.approx(len(busy.intersection(during)) / len(during))
+    assert found["busy_seconds"] == pytest.approx(found["device_busy"] * found["step_seconds"], rel=0.01)  # it waits
 
     assert {(sync["name"], sync["phase"]) for sync in found["syncs"]} == {
         ("aten::item", "## sparse_data_dist ##"),
@@ -328,6 +379,7 @@ def test_real_traces_of_another_gpu_and_of_a_cpu() -> None:
     found = read_evidence([DATA / "traces" / "gpu_rank0_no_dataloader.json.gz"])
     assert found is not None
     assert found["device_busy"] > 0.95
+    assert found["busy_seconds"] > 1.15 * found["step_seconds"]  # its host runs ahead
     assert found["syncs"] == []  # that of the profiler itself, which ends the recording, is none of the steps'
     assert found["tensor_core_share"] == 0  # Volta in full precision
     assert 0.2 < found["float32_product_share"] < 0.3

@@ -1,7 +1,6 @@
 """Where the seconds of a mean step go: parts that add up, each with the cause that a finding would name."""
 
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -18,10 +17,19 @@ from strobe.diagnose.cores import (
 )
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.fetching import for_bytes, storage_cause
+from strobe.diagnose.hooks import hooks
 from strobe.diagnose.looks import in_libraries, parts_seen
 from strobe.diagnose.predict import Step, saved_by
 from strobe.diagnose.restarts import epoch_starts, restarts
-from strobe.diagnose.symptoms import aside, cores_of_a_rank, made_up, many_operations, without_threads
+from strobe.diagnose.symptoms import (
+    aside,
+    cores_of_a_rank,
+    made_up,
+    many_operations,
+    spent_in,
+    waits_for_gpu,
+    without_threads,
+)
 from strobe.diagnose.uneven import FEWEST, growth, uneven
 from strobe.diagnose.wasted import FOR_NOTHING, for_gradients, for_nothing, padded
 from strobe.records.run import Record, as_number
@@ -38,6 +46,10 @@ TRIED = {  # computing below what the machine gives, as far as the model alone w
     "precision": ("trainer.precision", "computing in the slower precision"),
 }
 PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
+ON_HOST = (  # causes that are what a GPU's host does: together they cost no more than the time in which the GPU idles
+    *("uneven_steps", "background_thread", "callback", "logging", "checkpoint", "garbage_collection", "stalled"),
+    *("library_call", "outside_torch", "python_code"),
+)
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
 PLACES = dict.fromkeys(("transfer", "prepare"), "scaling and augmenting") | COMPUTING
 IN_WORDS = PLACES | {"data_wait": "waiting for data", "optimizer": "the update", "callbacks": "callbacks"}  # each phase
@@ -62,26 +74,12 @@ class Part:
     share: float = 0.0
 
 
-@dataclass(frozen=True)
-class Hook:
-    """A callback, logger or module: mean and longest seconds per step, and the steps in which it did something.
-
-    All instances of a class are merged; ``names`` are theirs.
-    """
-
-    cause: str  # callback | logging | checkpoint
-    name: str
-    names: tuple[str, ...]
-    kind: str
-    mean: float
-    longest: float
-    calls: float
-
-
 def attribution(record: Record, step: Step) -> list[Part]:
     """The parts of a step and of the time after it, which add up; the largest first."""
     total = step.total * step.images
     parts = [part for part in _parts(record, step) if part.seconds > 0]
+    most = min(1.0, step.spare / max(1e-9, sum(part.seconds for part in parts if part.cause in ON_HOST)))
+    parts = [replace(part, seconds=part.seconds * most) if part.cause in ON_HOST else part for part in parts]
     excess = max(1.0, sum(part.seconds for part in parts) / total)
     parts = [replace(part, seconds=part.seconds / excess) for part in parts]
     waits = {cause: total * share for cause, share in waits_for_cores(record, step).items()}
@@ -101,27 +99,6 @@ def attribution(record: Record, step: Step) -> list[Part]:
 def seconds_of(cause: str, record: Record, step: Step) -> float:
     """Of a mean step, all parts of this cause."""
     return sum(part.seconds for part in attribution(record, step) if part.cause == cause)
-
-
-def hooks(record: Record) -> list[Hook]:
-    """What runs in each step beside training, the costliest class first."""
-    added, by_class = added_callbacks(record), defaultdict[tuple[str, str], list[tuple[str, str, list[float]]]](list)
-    for entry in record.items("callbacks"):
-        if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
-            continue
-        kind, title = str(entry.get("kind")), re.sub(r" \d+$", "", name)
-        mean, longest, calls = (max(0.0, as_number(entry.get(key)) or 0.0) for key in ("mean", "longest", "calls"))
-        # Earlier records do not tell; there, not a user's own callback with such a name.
-        saves = kind == "checkpoint" or (title in ("Checkpoints", "ModelCheckpoint") and name not in added)
-        cause = "logging" if kind == "logger" else "checkpoint" if saves else "callback"
-        by_class[cause, title].append((name, kind, [mean, longest or mean, calls]))
-    merged = []
-    for (cause, title), entries in by_class.items():
-        names, kinds, figures = zip(*entries, strict=True)
-        means, longest_ones, counts = zip(*figures, strict=True)
-        calls = counts[means.index(max(means))]  # others may be called far more often, and do nothing
-        merged.append(Hook(cause, title, names, kinds[0], sum(means), sum(longest_ones), calls))
-    return sorted(merged, key=lambda hook: -hook.mean)
 
 
 def fixed_cost(record: Record, step: Step) -> float:
@@ -214,7 +191,7 @@ def held(record: Record, step: Step) -> dict[str, float]:
         elsewhere = sum(spent.values()) - seconds
         level = sum(shares[one] * spent[one] for one in spent if one != phase) / elsewhere if elsewhere > 0 else 1.0
         waits[phase] = seconds * min(shares[phase], ALIKE * level)
-    most = beside * step.seconds / max(sum(waits.values()), 1e-9)
+    most = min(beside * step.seconds, step.spare) / max(sum(waits.values()), 1e-9)
     return {phase: seconds * min(1.0, most) for phase, seconds in waits.items() if seconds > 0}
 
 
@@ -263,7 +240,8 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     yield Part("background_thread", "", "waiting for other threads of this process", sum(waiting.values()))
 
     def phase(name: str) -> float:
-        spent = (record.number("step_seconds", name) or 0.0) - waiting.get(name, 0.0) - elsewhere[name]
+        spent = (record.number("step_seconds", name) or 0.0) if name in COMPUTING else spent_in(record, step, name)
+        spent -= waiting.get(name, 0.0) + elsewhere[name]
         return max(0.0, spent - (extra if odd == name else 0.0) - (anew.phases.get(name, 0.0) if anew else 0.0))
 
     wait = step.waiting * step.length * step.images
@@ -286,7 +264,8 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", batches)
     callbacks = record.number("step_seconds", "callbacks") or 0.0
     lost = record.number("ranks", "first", "waits", "callbacks") or 0.0
-    free = 1 - min(1.0, (waiting.get("callbacks", 0.0) + lost) / callbacks) if callbacks else 1.0
+    idle = waits_for_gpu(record, "callbacks")  # is of no callback: ``synchronisation`` tells what that costs
+    free = 1 - min(1.0, (waiting.get("callbacks", 0.0) + lost + idle) / callbacks) if callbacks else 1.0
     for hook in hooks(record):
         owns = record.text("ranks", "owner") in [f"{OWNED}{name}" for name in hook.names]
         theirs = elsewhere["callbacks"] - lost if owns else 0.0
@@ -379,20 +358,3 @@ def after_steps(record: Record) -> dict[str, float]:
             title = re.sub(r" \d+$", "", name)
             by_owner[title] = by_owner.get(title, 0.0) + seconds
     return by_owner | {"": max(0.0, whole - sum(by_owner.values()))}
-
-
-def class_of(target: object) -> str:
-    """The class at the end of a dotted path."""
-    return str(target).rpartition(".")[2]
-
-
-def added_callbacks(record: Record) -> dict[str, str]:
-    """The keys below ``callbacks``, by their names in the record: the class, numbered from the second one on."""
-    names: dict[str, str] = {}
-    seen: Counter[str] = Counter()
-    added = record.setting("callbacks")
-    for key, node in added.items() if isinstance(added, dict) else ():
-        name = class_of(node.get("_target_")) if isinstance(node, dict) else ""
-        seen[name] += 1
-        names[name if seen[name] == 1 else f"{name} {seen[name]}"] = str(key)
-    return names

@@ -45,7 +45,9 @@ EXPLAINED = (
     ("single_thread", "oversubscription", "torch's other threads wait for a core"),
     ("synchronisation", "callback", "the callback is what waits for the device"),
     ("synchronisation", "logging", "the logger is what waits for the device"),
+    *((cause, "synchronisation", "it waits for the device") for cause in ("callback", "logging", "optimizer")),
 )
+WHERE = {"callback": "callbacks", "logging": "callbacks", "optimizer": "optimizer"}  # it must wait, to explain these
 # Time that the run itself lost, as its steps show: a cause, however uncertain the gain of a remedy.
 LOST = (
     "straggler",
@@ -134,4 +136,7 @@ def _is_worth_fixing(finding: Finding, shares: Mapping[tuple[str, str], float]) 
 def _covers(stronger: Finding, finding: Finding) -> bool:
     """Whether it explains the other finding, or changes the same keys."""
     explained = any((finding.cause, stronger.cause) == (symptom, cause) for symptom, cause, _ in EXPLAINED)
+    for one, other in ((finding, stronger), (stronger, finding)):
+        if one.cause == "synchronisation":
+            explained &= WHERE.get(other.cause, one.subject) == one.subject
     return explained or not set(stronger.overrides).isdisjoint(finding.overrides)

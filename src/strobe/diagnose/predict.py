@@ -67,6 +67,11 @@ class Step:
         return max(0.0, min(self.wait, self.length - self.busy)) / self.length
 
     @property
+    def spare(self) -> float:
+        """Seconds in which a GPU has no work: all that its host does costs no more. Without a GPU nothing bounds it."""
+        return max(0.0, self.length - self.busy) * self.images if self.busy else math.inf
+
+    @property
     def loading(self) -> float | None:
         """What the loader took in the run itself; None if training never waited for workers, which hides it."""
         if not self.workers:
@@ -99,13 +104,15 @@ def step_of(record: Record) -> Step | None:
     cores, shared = record.number("environment", "usable_cores"), record.flag("ceilings", "shared_cores")
     if shared is None:  # no ceiling was measured
         shared = record.text("accelerator") == "cpu"
+    busy = max(0.0, min(_busy(record) or 0.0, length))
+    spare = length - busy if busy else length  # on a GPU the rest of callbacks is a wait for it
     return Step(
         images=images,
         wait=wait / images,
         compute=(length - wait) / images,
-        per_step=min(seconds.get("callbacks", 0.0), length - wait) / images,
+        per_step=min(seconds.get("callbacks", 0.0), length - wait, spare) / images,
         between=between / images,
-        busy=max(0.0, min(_busy(record) or 0.0, length)) / images,
+        busy=busy / images,
         noise=_noise(record),
         drift=record.number("ceilings", "drift") or 0.0,
         workers=max(0, record.count("num_workers") or 0),
@@ -360,6 +367,8 @@ def cpu_by_children(record: Record, images: float) -> float | None:
 
 def _busy(record: Record) -> float | None:
     """Seconds of a step in which a GPU works: from a trace, or else from events, which count starving as work."""
+    if (given := record.number("trace_evidence", "busy_seconds")) is not None:
+        return given
     share, seconds = (record.number("trace_evidence", name) for name in ("device_busy", "step_seconds"))
     if share is not None and seconds is not None:
         return share * seconds

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from strobe.diagnose import rules
-from strobe.diagnose.attribution import COMPUTING, TRIED, attribution, hooks
+from strobe.diagnose.attribution import COMPUTING, TRIED, attribution
 from strobe.diagnose.causes import AT_ENDS, LOST, PER_STEP, TIE, UNATTRIBUTED, in_order, share_lost, strongest
 from strobe.diagnose.cores import TAKERS, taken, waits_for_cores
 from strobe.diagnose.fetching import CAUSES as FETCHING
 from strobe.diagnose.foreign import in_words, is_foreign, spoken
+from strobe.diagnose.hooks import hooks
 from strobe.diagnose.lines import with_line
 from strobe.diagnose.predict import NOTABLE, Step, saved_by, step_of
 from strobe.diagnose.promise import bound, gain, is_measured, uncertain, with_uncertain

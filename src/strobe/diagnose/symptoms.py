@@ -207,6 +207,23 @@ def many_operations(record: Record, step: Step) -> tuple[float, float]:
     return (count, seconds) if notable else (0.0, 0.0)
 
 
+def spent_in(record: Record, step: Step, phase: str) -> float:
+    """Seconds of a step that a phase costs: an update on a GPU, say, not what its host does there.
+
+    The host may wait there for all that it has queued before. While it copies a batch, the device may also idle.
+    """
+    host, device = (record.number(of, phase) for of in ("step_seconds", "device_seconds"))
+    if device is not None and phase != "transfer":
+        return device
+    return max(device or 0.0, min(host or 0.0, (device or 0.0) + step.spare))
+
+
+def waits_for_gpu(record: Record, phase: str) -> float:
+    """Seconds of a step in which the host waits there for its GPU, as the trace shows."""
+    syncs = (one for one in record.items("trace_evidence", "syncs") if isinstance(one, dict))
+    return sum(max(0.0, as_number(one.get("seconds")) or 0.0) for one in syncs if one.get("phase") == phase)
+
+
 def aside(record: Record) -> dict[str, float]:
     """Seconds of each phase in which rank 0 waits for other ranks, or keeps them waiting; in a mean step."""
     both = [record.mapping("ranks", "first", kind) for kind in ("waits", "extra")]

@@ -31,7 +31,8 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or begun > extra / 2:
         return "", 0.0
     extra -= aside(record).get(phase, 0.0) + begun
-    return phase, max(0.0, min(extra - garbage, record.number("step_seconds", phase) or 0.0))
+    whole = max(record.number(of, phase) or 0.0 for of in ("step_seconds", "device_seconds"))
+    return phase, max(0.0, min(extra - garbage, whole, step.spare))
 
 
 def growth(record: Record, step: Step) -> tuple[list[float], str] | None:

@@ -30,6 +30,8 @@ FAR = 2.0  # times as long as a typical step
 def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "images") -> dict[str, Any]:
     """The entries of ``summary.json`` that come from ``steps.csv``; see docs/runs.md.
 
+    On a GPU `total` may exceed the phases, which are the host's: it ends a run, or an epoch, before its device does.
+
     Rate and phases leave out profiled steps, the first ``WARMUP_STEPS``, and later ones in which torch.compile
     compiled, unless these are most. Phases are means, which add up to the step; ``images_per_second`` is the median
     over steps, with a 95% interval, or over blocks of ``ASYNC_BLOCK`` steps if the ``device`` is no CPU and its own
@@ -57,8 +59,8 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
             series(rates) if (rates := _rates(counted, 1 if device == "cpu" else ASYNC_BLOCK)) else None
         ),
         "overall_images_per_second": _overall_rate(rows, counted),
-        "step_seconds": _means(counted, ("total", *PHASES)),
-        "device_seconds": _means(counted, DEVICE, "device_") if counted.has("device_total")[-1:].any() else None,
+        "step_seconds": {"total": _mean(_lengths(counted)), **_means(counted, PHASES)},
+        "device_seconds": _means(counted, DEVICE, "device_") if _is_told(counted) else None,
         "between_seconds": _means(rows, GAPS),
         "cores_used": _cores_used(counted, CPU),
         "main_used": _cores_used(counted, MAIN),
@@ -80,7 +82,7 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
 def _rates(rows: StepTable, block: int) -> list[float]:
     """The rate of each block of steps, or of each step whose time on the device is known."""
     images, seconds, starts = rows.get("images"), rows.get("total"), np.arange(0, len(rows), block)
-    if rows.has("device_total")[-1:].any():
+    if _is_told(rows):
         device = rows.get("device_total")
         images, seconds = images[device != 0], device[device != 0]
     elif len(starts):
@@ -93,8 +95,23 @@ def _overall_rate(rows: StepTable, counted: StepTable) -> float | None:
     """The rate over the time that training takes: the counted steps, and their share of what lies between steps."""
     if not len(counted):
         return None
-    seconds = counted.get("total").sum() + len(counted) * _gaps(rows).mean()
+    seconds = _lengths(counted).sum() + len(counted) * _gaps(rows).mean()
     return float(counted.get("images").sum() / seconds)
+
+
+def _is_told(rows: StepTable) -> bool:
+    """Whether the device's own time is known."""
+    return bool(rows.has("device_total")[-1:].any())
+
+
+def _lengths(rows: StepTable) -> Values:
+    """Seconds of steps by the host, or by its device if those sum up to more: the host then ended them ahead of it."""
+    return max(rows.get("total"), rows.get("device_total"), key=np.sum)
+
+
+def _spent(rows: StepTable, name: str) -> Values:
+    """Seconds of a phase, or of the step: the device's where they are known, as its host waits for it anywhere."""
+    return rows.get(f"device_{name}" if name in DEVICE and _is_told(rows) else name)
 
 
 def _gaps(rows: StepTable) -> Values:
@@ -133,7 +150,7 @@ def _uneven(rows: StepTable) -> dict[str, Any]:
     update are longer by design.
     """
     counts, kind = np.unique(_updates(rows), return_inverse=True)
-    values = {name: rows.get(name) for name in ("total", *PHASES)}
+    values = {name: _spent(rows, name) for name in ("total", *PHASES)}
     usual = {
         name: np.array([_median(some[kind == number]) for number in range(len(counts))])[kind]
         for name, some in values.items()
@@ -238,12 +255,12 @@ def _quarters(rows: StepTable) -> dict[str, Any]:
     size = len(rows) // 4
     parts = {
         name: [_median(values[start : start + size]) for start in range(0, 4 * size, size)]
-        for name, values in ((name, rows.get(name)) for name in ("total", *PHASES))
+        for name, values in ((name, _spent(rows, name)) for name in ("total", *PHASES))
     }
     phase = max(PHASES, key=lambda phase: parts[phase][-1] - parts[phase][0])
     count = min(len(rows), BLOCKS)
     ends = [len(rows) * place // count for place in range(count + 1)]
-    values = rows.get(phase)
+    values = _spent(rows, phase)
     pairs = list(combinations([_median(values[start:end]) for start, end in pairwise(ends)], 2))
     return {
         "seconds": parts["total"],

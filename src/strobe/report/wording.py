@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from strobe.diagnose import rank
-from strobe.diagnose.attribution import class_of
 from strobe.diagnose.cores import TAKEN, taken
 from strobe.diagnose.foreign import UNSEEN
+from strobe.diagnose.hooks import class_of
 from strobe.diagnose.promise import bound, gain
 from strobe.diagnose.rules.none import NEAR
 from strobe.diagnose.symptoms import all_steps, too_low

@@ -57,6 +57,8 @@ def trace_evidence(*ranks: RankTrace) -> dict[str, Any] | None:
         - `steps`, and their mean `step_seconds`, which recording has made longer.
         - `device_busy`: the share of that in which the busiest GPU had a kernel, copy or memset in work. None without
           a GPU, as are the other figures of kernels.
+        - `busy_seconds`: how long the busiest GPU works on what a step gives it. A host that runs ahead ends its step
+          sooner, and then the trace holds the rest, because torch waits for the GPU before it stops recording.
         - `syncs`: in which operator's `name` (or that of the call, outside of all) and in which `phase` the host
           waited for the GPU: `seconds`, with what else an `aten::` operator does, and `calls` a step, longest first.
           `sync_seconds`: a step, only the waits.
@@ -71,6 +73,7 @@ def trace_evidence(*ranks: RankTrace) -> dict[str, Any] | None:
         return None
     gpus = [(rank, windows) for rank, windows in seen if rank.device is not None]
     busy = [max((one & windows).total for one in _devices(rank)) for rank, windows in gpus]
+    given = [max(one.total for one in _devices(gpu[0], _submitted(*gpu))) for gpu in gpus]
     work = [each for gpu in gpus for each in _given(*gpu)]
     kernels = np.concatenate([np.empty(0), *(lengths for kind, _, lengths, _ in work if kind == KERNEL)])
     on_cores, products = (
@@ -88,6 +91,8 @@ def trace_evidence(*ranks: RankTrace) -> dict[str, Any] | None:
         "steps": steps,
         "step_seconds": length / steps / 1e6,
         "device_busy": sum(busy) / length if gpus else None,
+        # No less than was seen: other recorders may stop before the GPU is done.
+        "busy_seconds": sum(map(max, busy, given)) / steps / 1e6 if gpus else None,
         "syncs": [
             {"name": name, "phase": phase, "seconds": time / steps / 1e6, "calls": calls / steps}
             for (name, phase), (time, calls) in syncs
@@ -113,17 +118,23 @@ def _added(rows: Iterable[Row]) -> list[tuple[Any, list[float]]]:
     return sorted(((key, np.sum(each, 0).tolist()) for key, each in found.items()), key=lambda row: -row[1][0])
 
 
-def _devices(rank: RankTrace) -> Iterator[Cover]:
-    """When each device is at work."""
+def _devices(rank: RankTrace, work: Ints | None = None) -> Iterator[Cover]:
+    """When each device is at work, or at this work."""
+    places = rank.columns.of(*ON_DEVICE) if work is None else work
     for device in rank.devices:
-        yield rank.covered(np.isin(rank.columns.kind, ON_DEVICE) & (rank.columns.device == device))
+        yield rank.covered(places[rank.columns.device[places] == device])
+
+
+def _submitted(rank: RankTrace, windows: Cover, *kinds: int) -> Ints:
+    """The work of these kinds, or any, that steps gave to devices, however late it was done."""
+    places = rank.columns.of(*(kinds or ON_DEVICE))
+    calls = rank.started_by[places]
+    return places[windows.hold(rank.columns.start[np.where(calls >= 0, calls, places)])]
 
 
 def _given(rank: RankTrace, windows: Cover) -> Iterator[tuple[int, str, Floats, float]]:
-    """Kind, name, lengths and bytes of the work that steps gave to devices, however late it was done."""
-    at, places = rank.columns, rank.columns.of(KERNEL, COPY)
-    calls = rank.started_by[places]
-    given = places[windows.hold(at.start[np.where(calls >= 0, calls, places)])]
+    """Kind, name, lengths and bytes of that work."""
+    at, given = rank.columns, _submitted(rank, windows, KERNEL, COPY)
     for name, inside in groups(at.name[given]).items():
         chosen = given[inside]
         yield int(at.kind[chosen[0]]), at.names.texts[name], at.length[chosen], float(at.size[chosen].sum())

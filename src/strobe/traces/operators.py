@@ -17,6 +17,10 @@ from strobe.traces.rank import COMMUNICATION, RankTrace
 _TENSOR_CORES = re.compile(
     r"[hs]884|[hsc]1688|i8816|16816|hmma|dgrad_1x1_stride_2x2|first_layer_wgrad_kernel|conv1x1|conv2d_c1_k1"
     r"|direct_group|xmma_(?!.*ffma)|tensorop|tensor_op|imma|wmma|gmma|i16832|nvjet"
+    # Attention, by FlashAttention, which has no other kernels, and by CUTLASS, which has some without these cores;
+    # and products of torch.compile, whose names do not tell the type: float32 is rare where it makes them.
+    r"|flash_(fwd|bwd)_(kernel|splitkv_kernel|dq_dk_dv)|FlashAttn(Fwd|Bwd)Sm"
+    r"|fmha_cutlass[FB]_(f32\w*_sm80|(f16|bf16)\w*_sm(70|75|80))|triton_tem_fused_\w*(mm|convolution|attention)"
 )
 # Of cuBLAS and CUTLASS, for float32: without tensor cores.
 _FLOAT32_PRODUCT = re.compile(r"sgemm|xmma_gemm_f32.*ffma|simt_s|gemmSN_\w+_kernel<float")

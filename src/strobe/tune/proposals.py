@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from strobe.diagnose.attribution import hooks
 from strobe.diagnose.candidates import candidates, seldomer
 from strobe.diagnose.foreign import in_words, is_foreign
+from strobe.diagnose.hooks import hooks
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, step_of, without
 from strobe.diagnose.promise import bound, gain
 from strobe.diagnose.restarts import restarts, steady_waiting

@@ -22,6 +22,7 @@ from strobe.diagnose.symptoms import (
     accumulated,
     cores_of_a_rank,
     scaling,
+    spent_in,
     tried,
     without_threads,
 )
@@ -122,7 +123,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
 
     Not where it mostly waits for a core that others use, unless fusing was measured: they are the cause then.
     """
-    seconds = record.number("step_seconds", "optimizer") or 0.0
+    seconds = spent_in(record, step, "optimizer")
     share = seconds / step.images / step.length
     if share < OPTIMIZER_SHARE:
         return None

@@ -5,6 +5,7 @@ from typing import Any
 
 from strobe.diagnose.attribution import COMPUTING, IN_WORDS, garbage_seconds
 from strobe.diagnose.foreign import is_foreign
+from strobe.diagnose.hooks import hooks
 from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_model, without
 from strobe.diagnose.rules import Finding
@@ -59,7 +60,10 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
         return None
     worst = max(syncs, key=_seconds)
     name = str(worst.get("name"))
-    during = f" in {IN_WORDS.get(str(worst['phase']), worst['phase'])}" if worst.get("phase") else ""
+    within = IN_WORDS.get(str(worst["phase"]), worst["phase"]) if worst.get("phase") else ""
+    if worst.get("phase") == "callbacks" and (longest := hooks(record)[:1]):
+        within = longest[0].name
+    during = f" in {within}" if within else ""
     share = percent(min(1.0, stall / step.seconds))
     calls = as_number(worst.get("calls")) or 1
     others = f" (all such calls: {duration(stall)})" if len(syncs) > 1 else ""
@@ -140,7 +144,9 @@ def transfer(record: Record, step: Step) -> Finding | None:
     host, own = record.number("step_seconds", "transfer") or 0.0, record.setting("loop") is not None
     if own:  # which copies in any phase; from pageable memory the host waits
         host = max(host, pageable)
-    longest = max(host, record.number("device_seconds", "transfer") or 0.0)
+    device = record.number("device_seconds", "transfer") or 0.0
+    host = min(host, step.spare + max(copying, device))  # for the rest it waits for what was queued before
+    longest = max(host, device)
     if longest < NOTABLE * step.seconds:
         return None
     copying = copying or longest
