@@ -30,6 +30,14 @@ def in_use() -> torch.device | None:
     return None
 
 
+def is_filled(device: torch.device) -> bool:
+    """Whether torch keeps tensors on an accelerator that is in use; True where its allocator does not tell."""
+    try:
+        return bool(module_of(device).memory_allocated(device))
+    except RuntimeError:
+        return True
+
+
 def synchronize(device: torch.device) -> None:
     """Wait for all work that the device was given; a CPU has none."""
     if is_accelerator(device):

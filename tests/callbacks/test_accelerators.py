@@ -28,6 +28,8 @@ CUDAS_OWN = {  # what only CUDA has, or is asked for by that name
     "src/strobe/doctor.py",
     "src/strobe/duel/turning.py",  # imports nothing of ours
     "src/strobe/measure/environment.py",  # compute capability
+    "src/strobe/measure/untouched.py",  # TensorFloat-32
+    "src/strobe/probe/changes.py",
 }
 
 

@@ -338,11 +338,14 @@ def strobes(name: str) -> Any:
 
 
 def _now() -> float:
-    """Seconds, after the GPU's queued work."""
+    """Seconds, after the queued work of all GPUs that this process uses: the current one may be another."""
     torch = sys.modules["torch"]
-    for kind in (torch.cuda, torch.xpu):
-        if kind.is_initialized():
-            kind.synchronize()
+    if torch.cuda.is_initialized():
+        for number in range(torch.cuda.device_count()):
+            if torch._C._cuda_hasPrimaryContext(number):  # waiting for another one would begin to use it
+                torch.cuda.synchronize(number)
+    if torch.xpu.is_initialized():
+        torch.xpu.synchronize()
     return time.perf_counter()
 
 

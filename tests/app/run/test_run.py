@@ -13,9 +13,9 @@ from lightning import Trainer
 from torch.utils.data import DataLoader
 
 from strobe.app.run.train import explained, quieten
-from strobe.callbacks import accelerators
 from strobe.callbacks.columns import PHASES
 from strobe.errors import StrobeError
+from strobe.measure import environment
 from support.cifar10_files import generated
 from support.interruptions import before_each_step, raising
 from support.places import DATA
@@ -124,9 +124,9 @@ def test_a_run_whose_gpu_answers_no_more_leaves_its_record(train: Train, monkeyp
     failed = RuntimeError("CUDA error: device-side assert triggered")
 
     def fails(*_: Any) -> None:
-        monkeypatch.setattr(accelerators, "in_use", lambda: torch.device("cuda", 0))
+        monkeypatch.setattr(environment, "_gpu", lambda _: torch.device("cuda", 0))
         for question in ("get_device_name", "max_memory_allocated"):
-            monkeypatch.setattr(torch.cuda, question, lambda: raising(failed))
+            monkeypatch.setattr(torch.cuda, question, lambda _: raising(failed))
         raise failed
 
     before_each_step(monkeypatch, fails)
