@@ -92,7 +92,7 @@ class DeviceClock:
 
         Each has `total`, the phases and `idle`, which add up to `total`, and `exposed_wait`, within them.
         """
-        while self._pending:
+        while self._pending and not self._captures():
             is_step, marks = self._pending[0]
             if is_step and not marks[-1][1].query():
                 break
