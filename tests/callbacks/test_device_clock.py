@@ -282,3 +282,20 @@ def test_no_event_is_asked_while_a_graph_is_captured(device: Device, monkeypatch
     monkeypatch.undo()
     accelerator.captures = False
     assert clock.ready() == [seconds(7.5, **WORK)]
+
+
+def test_events_go_where_the_optimizer_steps(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of phases in which another stream is the current one, as of a batch that is copied ahead."""
+    accelerator = Accelerator(device)
+    monkeypatch.setattr(device_clock, "module_of", lambda _: accelerator)
+    clock = DeviceClock()
+    for _ in range(2):
+        before = len(accelerator.events)
+        accelerator.stream = "copies"
+        clock.mark("transfer")
+        accelerator.stream = "computes"
+        for phase in ("forward", "backward", "optimizer", None):
+            clock.mark(phase)
+        accelerator.stream = "copies"
+        clock.lap()
+    assert [event.stream for event in accelerator.events[before:]] == ["computes"] * 6
