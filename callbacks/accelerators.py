@@ -30,6 +30,20 @@ def in_use() -> torch.device | None:
     return None
 
 
+def is_capturing() -> bool:
+    """Whether a CUDA graph is being captured now in the current stream: to ask for an event would break it."""
+    used = in_use()
+    return used is not None and bool(getattr(module_of(used), "is_current_stream_capturing", bool)())
+
+
+def is_filled(device: torch.device) -> bool:
+    """Whether torch keeps tensors on an accelerator that is in use; True where its allocator does not tell."""
+    try:
+        return bool(module_of(device).memory_allocated(device))
+    except RuntimeError:
+        return True
+
+
 def synchronize(device: torch.device) -> None:
     """Wait for all work that the device was given; a CPU has none."""
     if is_accelerator(device):

@@ -29,7 +29,8 @@ class DeviceClock:
     phase, because the host submits its work too slowly; `idle` is what passes outside these phases, whether the
     device still has work from there or waits for the host, as it does for data. A trace tells how busy it was.
 
-    All events go into the stream of `device` that is current when the clock is made, which also begins the first step.
+    All events go into the stream of `device` that is current when the clock is made, which also begins the first step;
+    or, from then on, into the one in which an optimizer steps, as a script may compute in another.
     At most ``MOST_PENDING`` steps lie unread: beyond that, which the few thousand launches that a driver queues do not
     allow unless nobody calls ``ready``, the oldest one is waited for. What follows the first ``MOST_MARKS`` changes of
     phase in a step counts as idle: only a long validation has that many, and ``restart`` drops it. Events are reused.
@@ -41,7 +42,9 @@ class DeviceClock:
         module = module_of(device or torch.device("cuda"))
         own = event is None and hasattr(module, "is_current_stream_capturing")  # of graphs, which MPS lacks
         self._captures = module.is_current_stream_capturing if own else lambda: False
-        self._streams = [module.current_stream(device)] if event is None and module is not torch.mps else []
+        has_streams = event is None and module is not torch.mps
+        self._current: Callable[[], list[Any]] = lambda: [module.current_stream(device)] if has_streams else []
+        self._streams = self._current()
         self._new = event or partial(module.Event, enable_timing=True)
         self._unused: list[Any] = []
         # Whether it is a step or a gap between steps, and the marks. A step's last event begins the next.
@@ -55,7 +58,11 @@ class DeviceClock:
     def mark(self, phase: str | None) -> None:
         """Work submitted from now on belongs to this phase; to none if it is no such phase."""
         place = _PLACE.get(phase, _IDLE) if len(self._marks) < MOST_MARKS else _IDLE
-        if place != self._place and self._mark(place):
+        if place == self._place:
+            return
+        if phase == "optimizer" and not self._captures():
+            self._streams = self._current()
+        if self._mark(place):
             self._place = place
 
     def wait(self) -> None:
@@ -95,7 +102,7 @@ class DeviceClock:
         Each has `total`, the phases and `idle`, which add up to `total`, and `exposed_wait`, within them. `gap`, which
         lies between it and a step that was begun by ``restart``, is added before that next step is returned.
         """
-        while self._pending and self._pending[0][1][-1][1].query():
+        while self._pending and not self._captures() and self._pending[0][1][-1][1].query():
             self._take_oldest()
         read, self._read = self._read, []
         return read

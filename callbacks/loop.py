@@ -10,7 +10,6 @@ import torch
 from torch.compiler import is_compiling
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from .accelerators import in_use
 from .clock import Clock, Phases
 from .ranges import Ranges
 from .schedule import Schedule
@@ -216,13 +215,13 @@ class LoopPhases(Phases):
 class LoopTrace(Tracing):
     """torch.profiler over the steps of a loop: traces, and tables of operators when it is over."""
 
-    def __init__(self, directory: Path, tables: Path, schedule: Schedule, loader: Any) -> None:
+    def __init__(self, directory: Path, tables: Path, schedule: Schedule, loader: Any, device: torch.device) -> None:
         super().__init__(Ranges())
         directory.mkdir(parents=True, exist_ok=True)
         self._tables = tables
         self.loading.open(schedule)
         options = {"record_shapes": True, "profile_memory": False, "with_stack": False, "with_flops": False}
-        self.start(schedule, options, in_use() or torch.device("cpu"), loader, directory=directory, traces=[])
+        self.start(schedule, options, device, loader, directory=directory, traces=[])
         self.ranges.paused = not self.recording
 
     def end_step(self) -> None:

@@ -3,6 +3,7 @@
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,15 @@ class _Thread:
     name: str
     before: float  # core-seconds
     now: float
+
+
+def _is_autograds(thread: threading.Thread) -> bool:
+    """Whether a thread computes gradients: Python knows it once a hook there asks in which thread it runs."""
+    if not isinstance(thread, threading._DummyThread):
+        return False
+    with suppress(OSError):
+        return Path(f"/proc/self/task/{thread.native_id}/comm").read_text().startswith("pt_autograd_")
+    return False
 
 
 class Threads:
@@ -52,7 +62,7 @@ class Threads:
         self._began, self._looked = self._began or now, now
         for thread in threading.enumerate():
             number = thread.native_id
-            if number is None or number == own or (used := core_seconds(number)) is None:
+            if number is None or number == own or _is_autograds(thread) or (used := core_seconds(number)) is None:
                 continue
             known = self._threads.setdefault(number, _Thread(thread.name, used if first else 0.0, used))
             if used - known.now >= BUSY * passed and thread.ident and thread is not looking:

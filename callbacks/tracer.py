@@ -22,6 +22,17 @@ from .tables import OperatorTables
 from .trace_writer import Budget, TraceWriter
 
 
+def detach_cupti() -> None:
+    """Let torch detach CUPTI, CUDA's profiler, when it has recorded: else later steps take longer (pytorch #144455).
+
+    Only for a single recording: the next one may come before CUPTI is detached (kineto #1554). Before CUDA 12.6 this
+    breaks CUDA graphs; torch takes it back for those of torch.compile. A user's own choice stays.
+    """
+    numbers = (torch.version.cuda or "0").split(".")
+    if tuple(map(int, numbers[:2])) >= (12, 6):
+        os.environ.setdefault("TEARDOWN_CUPTI", "1")
+
+
 @dataclass
 class Tracer:
     """One training's profiler, from its first step on."""
@@ -39,6 +50,9 @@ class Tracer:
         self.cycle = 0  # it grows when a cycle's trace is due
         self.last_cycle: list[Step] = []  # the steps of the last trace, with one that failed
         self._cycle_steps: list[Step] = []
+        once = self.schedule.repeat == 1 and not self.writer.budget.wants_probe
+        if once and ProfilerActivity.CUDA in self.activities:
+            detach_cupti()
         self._profiler: Any = torch.profiler.profile(  # its attributes are meant to be read, not typed to be set
             activities=self.activities,
             schedule=self._action,

@@ -87,6 +87,13 @@ def get_batch():
 for _ in range(30):
     step(get_batch())
 """
+CAPTURED = """
+number = 0
+torch.cuda.is_initialized, torch.cuda.current_device, torch.cuda.memory_allocated = lambda: True, int, lambda _: 0
+torch.cuda.is_current_stream_capturing = lambda: number in (4, 5)
+for number in range(1, 31):
+    step((torch.randn(4, 4),))
+"""
 ADVERSARIES = """
 critic = torch.optim.Adam(torch.nn.Linear(4, 1).parameters())
 for _ in range(20):
@@ -196,6 +203,13 @@ def test_updates_end_the_steps_where_no_loader_gives_the_batches() -> None:
     assert [(row["epoch"], row["images"], row["updates"]) for row in rows()] == [("0", "", "1")] * 29
     assert {float(row["data_wait"]) for row in rows()[1:]} == {0.0}  # no loader is waited for
     assert "loader" not in {one["cause"] for one in record()["findings"]}
+
+
+def test_an_update_that_a_cuda_graph_captures_ends_no_step() -> None:
+    _, said = ran(LOOP + CAPTURED, *RUN)
+    assert [row["updates"] for row in rows()] == ["1", "1", "3", *["1"] * 24]
+    assert said.count("Strobe sees no update where a CUDA graph replays it") == 1
+    assert "Traceback" not in said
 
 
 def test_where_optimizers_take_turns_the_first_ones_updates_end_the_steps() -> None:

@@ -20,6 +20,7 @@ CUDAS_OWN = {  # what only CUDA has, or is asked for by that name
     "callbacks/accelerators.py",
     "callbacks/device_clock.py",  # the default of a clock that is given no device
     "callbacks/memory.py",  # the allocator's history
+    "callbacks/tracer.py",  # CUPTI
     "src/strobe/app/build/trainer.py",  # trainer.accelerator=cuda
     "src/strobe/app/config/lightning.py",
     "src/strobe/bench/suites/workers/pipelines.py",  # SPDL's transfers
@@ -28,6 +29,8 @@ CUDAS_OWN = {  # what only CUDA has, or is asked for by that name
     "src/strobe/doctor.py",
     "src/strobe/duel/turning.py",  # imports nothing of ours
     "src/strobe/measure/environment.py",  # compute capability
+    "src/strobe/measure/untouched.py",  # TensorFloat-32
+    "src/strobe/probe/changes.py",
 }
 
 

@@ -37,8 +37,9 @@ class Event:
         self.device = device
         self.at: float | None = None
 
-    def record(self) -> None:
+    def record(self, stream: str | None = None) -> None:
         self.device.recorded += 1
+        self.stream = stream
         self.at = max(self.device.end, self.device.now)
 
     def query(self) -> bool:
@@ -56,6 +57,25 @@ class Event:
         assert self.at is not None
         assert later.at is not None
         return 1000 * (later.at - self.at)
+
+
+class Accelerator:
+    """As torch.cuda: it has streams, and captures graphs."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.stream, self.captures = device, "default", False
+        self.events: list[Event] = []
+
+    def Event(self, *, enable_timing: bool) -> Event:  # noqa: N802
+        assert enable_timing
+        self.events.append(self.device.event())
+        return self.events[-1]
+
+    def current_stream(self, _: torch.device | None) -> str:
+        return self.stream
+
+    def is_current_stream_capturing(self) -> bool:
+        return self.captures
 
 
 @pytest.fixture
@@ -265,3 +285,35 @@ def test_events_are_those_of_the_accelerator(
     step(clock, device)
     assert clock.finish() == [seconds(7.5, **WORK)]
     assert set(given) == {streams}
+
+
+def test_no_event_is_asked_while_a_graph_is_captured(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That would break the graph."""
+    accelerator = Accelerator(device)
+    monkeypatch.setattr(device_clock, "module_of", lambda _: accelerator)
+    clock = DeviceClock()
+    step(clock, device)
+    device.host(7.5)
+    accelerator.captures = True
+    monkeypatch.setattr(Event, "query", lambda _: pytest.fail("it was asked"))
+    assert clock.ready() == []
+    monkeypatch.undo()
+    accelerator.captures = False
+    assert clock.ready() == [seconds(7.5, **WORK)]
+
+
+def test_events_go_where_the_optimizer_steps(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of phases in which another stream is the current one, as of a batch that is copied ahead."""
+    accelerator = Accelerator(device)
+    monkeypatch.setattr(device_clock, "module_of", lambda _: accelerator)
+    clock = DeviceClock()
+    for _ in range(2):
+        before = len(accelerator.events)
+        accelerator.stream = "copies"
+        clock.mark("transfer")
+        accelerator.stream = "computes"
+        for phase in ("forward", "backward", "optimizer", None):
+            clock.mark(phase)
+        accelerator.stream = "copies"
+        clock.lap()
+    assert [event.stream for event in accelerator.events[before:]] == ["computes"] * 6

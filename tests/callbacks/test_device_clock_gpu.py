@@ -85,6 +85,16 @@ def test_a_device_without_work_is_idle_and_gaps_are_left_out(unit: float) -> Non
     assert clock.finish() == []
 
 
+def test_a_loop_in_a_stream_of_its_own_is_timed_there(unit: float) -> None:
+    clock = DeviceClock()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(2):
+            step(clock)
+    *_, last = clock.finish()
+    for phase, times in WORK.items():
+        assert last[phase] == pytest.approx(times * unit, rel=0.3)
+
+
 def test_the_host_spends_little_on_it() -> None:
     clock = DeviceClock()
     for _ in range(10):
@@ -159,7 +169,7 @@ class Augmenting(Model):
 
 
 def test_a_transfer_is_the_copy_only(unit: float, tmp_path: Path) -> None:
-    fit(StepRecorder(tmp_path / "steps.csv"), model=Augmenting(), accelerator="gpu")
+    fit(StepRecorder(tmp_path / "steps.csv"), model=Augmenting(), accelerator="gpu", devices=1)
     rows = read_table(tmp_path / "steps.csv").rows()
     for row in rows[1:]:
         assert row["device_prepare"] == pytest.approx(4 * unit, rel=0.3)

@@ -13,8 +13,11 @@ import pytest
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.profiler import ProfilerAction, record_function
+from torch.profiler import ProfilerAction, ProfilerActivity, record_function
 
+from strobe.callbacks import tracer
+from strobe.callbacks.ranges import Ranges
+from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.trace import TraceProfiler
 from strobe.callbacks.trace_writer import Budget, TraceWriter, prune
 from strobe.callbacks.tracefile import read_trace
@@ -322,3 +325,36 @@ def test_prune_leaves_other_files_alone(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     prune(tmp_path, 0, 1)
     assert {path.name for path in tmp_path.iterdir()} == set(names) - {"h_1_rank0.7.pt.trace.json"}
+
+
+CUPTI, RECORDED = "TEARDOWN_CUPTI", [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "repeat", "version", "before", "after"),
+    [
+        (RECORDED, 1, "13.2", None, "1"),
+        (RECORDED, 1, "12.6", "0", "0"),  # the user's
+        (RECORDED, 1, "12.4", None, None),
+        (RECORDED, 1, None, None, None),  # AMD's
+        (RECORDED, 2, "13.2", None, None),
+        (RECORDED[:1], 1, "13.2", None, None),
+    ],
+)
+def test_cupti_is_detached_after_a_single_recording_of_a_gpu(
+    *,
+    recorded: list[Any],
+    repeat: int,
+    version: str | None,
+    before: str | None,
+    after: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.version, "cuda", version)
+    monkeypatch.setattr(os, "environ", {} if before is None else {CUPTI: before})
+    monkeypatch.setattr(tracer, "activities", lambda _: recorded)
+    monkeypatch.setattr(torch.profiler, "profile", lambda **_: SimpleNamespace(start=lambda: None, step_num=0))
+    tracing = tracer.Tracing(Ranges())
+    tracing.start(Schedule(repeat=repeat), {}, torch.device("cpu"), None, directory=tmp_path, traces=[])
+    assert os.environ.get(CUPTI) == after

@@ -137,6 +137,13 @@ def test_mixed_precision_is_tried_where_the_hardware_multiplies_in_it(
     assert [text.partition("=")[2] for text in proposed(record) if "precision" in text] == precision
 
 
+@pytest.mark.parametrize(("accelerator", "tried"), [("cuda", True), ("cpu", False)])
+def test_compilation_is_tried_on_a_gpu_and_not_beside_one(accelerator: str, tried: bool) -> None:
+    record = example("nothing", summary__accelerator=accelerator)
+    record.summary["environment"]["gpu_capability"], record.config["model"]["compile"] = [8, 0], False
+    assert ("model.compile=true" in proposed(record)) is tried
+
+
 def test_a_run_without_a_measured_step_has_none() -> None:
     assert candidates(Record({"schema": 1, "status": "failed"})) == []
     assert candidates(example("loader", summary__step_seconds={"total": None})) == []

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from strobe.callbacks import accelerators
 from strobe.measure import environment
 from strobe.measure.environment import PACKAGES, describe, peak_memory, usable_cores
 from support.files import plant
@@ -100,7 +101,24 @@ def test_peak_memory_is_in_bytes() -> None:
 
 def test_a_gpu_of_another_kind_than_cuda_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("xpu"))
-    monkeypatch.setattr(torch.xpu, "get_device_name", lambda: "Intel's")
+    monkeypatch.setattr(torch.xpu, "get_device_name", lambda _: "Intel's")
     assert describe()["gpu"] is None
     found = describe(start_gpu=True)
     assert (found["gpu"], found["gpu_capability"]) == ("Intel's", None)
+
+
+@pytest.mark.parametrize(
+    ("device", "gpu"), [(None, "number 0"), (torch.device("cuda", 1), "number 1"), (torch.device("cpu"), None)]
+)
+def test_the_gpu_that_is_trained_on_is_told_and_none_beside_a_training_on_the_cpu(
+    device: torch.device | None, gpu: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where CUDA has begun all the same: Lightning asks it for its random states."""
+    monkeypatch.setattr(accelerators, "in_use", lambda: torch.device("cuda", 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"number {device.index}")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, device.index))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 100 + device.index)
+    number = gpu and int(gpu[-1])
+    found = describe(device=device)
+    assert (found["gpu"], found["gpu_capability"]) == (gpu, None if number is None else [8, number])
+    assert peak_memory(device)["device_peak_bytes"] == (None if number is None else 100 + number)

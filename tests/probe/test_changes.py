@@ -39,6 +39,8 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     monkeypatch.setattr(Trainer, "fit", Trainer.fit)
     monkeypatch.setattr(sys, "meta_path", sys.meta_path[:])
     monkeypatch.delitem(sys.modules, "pytorch_lightning.trainer.trainer", raising=False)
+    products = type(torch.backends.cuda.matmul)
+    monkeypatch.setattr(products, "__setattr__", products.__setattr__)
     kept = {name: getattr(torch, name) for name in ("set_num_threads", "set_float32_matmul_precision")}
     threads, precision = torch.get_num_threads(), torch.get_float32_matmul_precision()
     yield lambda *texts: changes.install(texts)
@@ -151,6 +153,9 @@ def test_threads_and_precision_of_products_stay_as_they_are_asked_for(install: I
     assert torch.get_num_threads() == 3
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("highest")
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    torch.backends.cuda.matmul.allow_tf32 = False
+    assert torch.backends.cuda.matmul.fp32_precision == "tf32"
     assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (3, "high")
     items: Any = DATA
     loader = DataLoader(items, num_workers=1, collate_fn=lambda _: torch.get_num_threads())

@@ -328,6 +328,8 @@ def test_an_optimizer_without_a_fused_update_is_tried_with_foreach_where_torch_d
     assert "model.fused=foreach" in measured(record)
     assert "model.fused=true" not in measured(record)
     record.summary["environment"]["gpu_capability"] = [8, 0]
+    assert "model.fused=foreach" in measured(record)  # a GPU beside a training on the CPU
+    record.summary["accelerator"] = "cuda"
     assert "model.fused=foreach" not in measured(record)
 
 
@@ -351,10 +353,14 @@ def test_other_kernels_are_tried_on_a_gpu_that_has_them() -> None:
     record = concluded("nothing")
     record.summary["accelerator"], record.config["matmul_precision"] = "cuda", "highest"
     record.config["trainer"] |= {"benchmark": None, "deterministic": None}
+    record.config["model"]["compile"] = False
     both = {"trainer.benchmark=true", "matmul_precision=high"}
     assert not both & measured(record)
-    record.summary["environment"]["gpu_capability"] = [8, 0]
-    assert both <= measured(record)
+    record.summary["environment"] |= {"gpu_capability": [8, 0], "cpu_bfloat16": True}
+    assert {*both, "model.compile=true"} <= measured(record)
+    record.summary["accelerator"] = "cpu"  # beside that GPU
+    assert not {*both, "model.compile=true"} & measured(record)
+    record.summary["accelerator"] = "cuda"
     assert both & measured(record, ["matmul"]) == {"matmul_precision=high"}
     record.summary["environment"]["gpu_capability"] = [7, 5]  # without TensorFloat-32
     record.config["trainer"]["deterministic"] = True
@@ -364,7 +370,7 @@ def test_other_kernels_are_tried_on_a_gpu_that_has_them() -> None:
 def test_cudnn_tries_its_algorithms_only_where_it_does_not_yet() -> None:
     record = concluded("nothing")
     assert "trainer.benchmark=true" not in measured(record)
-    record.summary["environment"]["gpu_capability"] = [8, 0]
+    record.summary["accelerator"], record.summary["environment"]["gpu_capability"] = "cuda", [8, 0]
     record.config["benchmark"] = False
     assert "trainer.benchmark=true" in measured(record)
     record.config["benchmark"] = True

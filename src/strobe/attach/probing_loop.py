@@ -93,7 +93,7 @@ class LoopProbe:
         elif LOADER in asked.sides and loaders:
             self._say(LOADER, asked.seconds)
             try:
-                self._load(loader, loaders, torch.device(training.device), ceilings, summary)
+                self._load(loader, loaders, training.device, ceilings, summary)
             except Exception as error:
                 let_go(error)
                 failures.append(f"{LOADER}: {in_one_line(error)}")

@@ -47,7 +47,7 @@ def summarise(
     error: BaseException | None,
     metrics: dict[str, float],
     samples: str = "samples",
-    device: str | None = None,
+    device: torch.device | None = None,
     world: int | None = None,
 ) -> dict[str, Any]:
     """``summary.json`` as far as any Trainer can tell, None if there was none yet; the rest is null.
@@ -55,8 +55,9 @@ def summarise(
     ``samples`` are what rates count; ``device`` is where training ran, and ``world`` how many ranks there were, if
     there is no Trainer that knows. See docs/runs.md.
     """
-    device = device or (trainer and trainer.strategy.root_device.type)
-    steps = measure_steps(run_dir / "steps.csv", device=device, samples=samples)
+    device = device or (trainer and trainer.strategy.root_device)
+    kind = device.type if device else None
+    steps = measure_steps(run_dir / "steps.csv", device=kind, samples=samples)
     failed = what_failed(run_dir, error) if error else None
     if error and failed and (message := what_ended(error)):
         failed["message"] = message
@@ -85,7 +86,7 @@ def summarise(
         "batch_size": None,
         "num_workers": None,
         "threads": torch.get_num_threads(),
-        "accelerator": device,
+        "accelerator": kind,
         "devices": trainer and trainer.num_devices,
         "world_size": world,
         "precision": trainer and str(trainer.precision),
@@ -93,14 +94,14 @@ def summarise(
         "train_images": None,
         "batches_per_epoch": batches_of(trainer) if trainer else None,
         "image_size": None,
-        "environment": environment.describe(),
+        "environment": environment.describe(device=device),
         "machine": None,
         "startup_seconds": None,
         **steps,
         "ranks": ranks,
         "ceilings": None,
         "efficiency": None,
-        "memory": environment.peak_memory(),
+        "memory": environment.peak_memory(device),
         "trace_evidence": None,
         "findings": [],
         "lines": [],

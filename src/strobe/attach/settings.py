@@ -1,5 +1,6 @@
 """What a training is set to, as far as its Trainer and loaders tell: only attributes are read, no loader is used."""
 
+import gc
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,8 @@ import torch
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import DataLoader, IterableDataset
 
-from strobe.callbacks.accelerators import activities, in_use
+from strobe.callbacks.accelerators import activities, in_use, is_accelerator, is_filled
+from strobe.callbacks.loop import parameters_of
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.tracer import Tracer, profilers
 from strobe.diagnose.rules.debugging import PROFILERS
@@ -131,12 +133,26 @@ def what_is_loaded(loader: Any) -> dict[str, Any]:
 
 
 def device_of(optimizers: Iterable[Any] | None) -> torch.device:
-    """The device that is trained on, by the parameters, or else by whether a GPU is in use."""
-    for optimizer in optimizers or ():
-        for group in optimizer.param_groups:
-            for parameter in group["params"]:
-                return torch.device(parameter.device)
-    return in_use() or torch.device("cpu")
+    """The device that is trained on, by the parameters, or else by whether a GPU is in use.
+
+    None: of all optimizers that there are. Where theirs lie on the CPU, but others on the GPU, they were offloaded.
+    """
+    used, cpu = in_use(), torch.device("cpu")
+    known = _living_optimizers() if optimizers is None and used else optimizers or ()
+    firsts = [parameters_of(optimizer)[:1] for optimizer in known]
+    places = [torch.device(parameter.device) for several in firsts for parameter in several]
+    if optimizers is not None and places:
+        return places[0]
+    if used is None or not places or used in places:
+        return used or cpu
+    return next(filter(is_accelerator, places), used if is_filled(used) else cpu)
+
+
+def _living_optimizers() -> list[Any]:
+    kinds: list[type[torch.optim.Optimizer]] = [torch.optim.Optimizer]
+    for kind in kinds:
+        kinds += [one for one in kind.__subclasses__() if one not in kinds]
+    return [one for one in gc.get_referrers(*kinds) if issubclass(type(one), torch.optim.Optimizer)]
 
 
 def keeps_its_profiler(trainers: Any = None) -> bool:

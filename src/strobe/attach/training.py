@@ -71,15 +71,15 @@ class Training:
         self.elements: int | None = None  # of its tensors, among several ranks
         self.profiled = False
         self.machine = contention.Readings()
-        device = device_of(asked.optimizers)
-        self.device, self.weights = device.type, Looks()
+        self.device = device = device_of(asked.optimizers)
+        self.weights = Looks()
         self.schedule = schedule_on(device, asked.schedule)
         self.clock = Clock(DeviceClock(device=device) if is_accelerator(device) else None)
         self.waits = Waits(self.clock) if self.ranks > 1 else None
         self.phases = LoopPhases(self.clock, asked.optimizers, self.loops.owns, self.waits)
         self.place, self.path = place, rows_of(place / "steps.csv", self.rank)
         rows = StepRows(self.path, [MINE], device=is_accelerator(device), ranks=self.ranks > 1)
-        alone = self.device == "cpu" and self.ranks == 1
+        alone = device.type == "cpu" and self.ranks == 1
         self.log = StepLog(self.clock, rows, waits=self.waits, alone=alone)
 
     def open(self, loop: Loop) -> None:
@@ -95,7 +95,8 @@ class Training:
             self.waits.install()
         if self.schedule and self.rank == 0 and not keeps_its_profiler():
             place, schedule = self.place, Schedule(**self.schedule)
-            self.trace = LoopTrace(place / "tensorboard", place / "tables", schedule, loop.asked.loader)
+            loader = loop.asked.loader
+            self.trace = LoopTrace(place / "tensorboard", place / "tables", schedule, loader, self.device)
             self.phases.parts.append(self.trace.ranges)
         self.clock.collect(True)
         if isinstance(loop.asked.loader, Updates):
@@ -220,7 +221,7 @@ class Training:
         self.log.knows_updates = len(optimizers) == len(self.phases.optimizers)
         self.config["updates_itself"] = not self.log.knows_updates
         if optimizers:
-            self.device, self.config["optimizer"] = device_of(optimizers).type, updating(optimizers)
+            self.device, self.config["optimizer"] = device_of(optimizers), updating(optimizers)
             self.weights.look(optimizers)
 
     def _let_go(self) -> None:

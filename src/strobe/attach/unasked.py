@@ -115,12 +115,29 @@ def _after_update(optimizer: Any, *_: Any) -> None:
         return
     if (training := _followed()) is not None:
         training.phases.after_update(optimizer)
-        training.guarded(training.loops.updated, optimizer)
-        return
-    if not isinstance(optimizer, Passes) and not current_thread().name.startswith("Dummy-"):  # these are autograd's
+    elif not isinstance(optimizer, Passes) and not current_thread().name.startswith("Dummy-"):  # these are autograd's
         updating.add(current_thread())
-    if is_unasked(_home):
+    if (training is None and not is_unasked(_home)) or _is_captured():
+        return
+    if training is not None:
+        training.guarded(training.loops.updated, optimizer)
+    else:
         _begin(lambda loops, asked: loops.begin_updates(asked, optimizer), Updates(optimizer))
+
+
+def _is_captured() -> bool:
+    """Whether an update goes into a CUDA graph: it computes nothing now, and what ends a step would break the graph."""
+    from strobe.callbacks.accelerators import is_capturing
+
+    return is_capturing() and _tell_of_replays()
+
+
+@cache
+def _tell_of_replays() -> bool:
+    from strobe.process.output import note
+
+    note("Strobe sees no update where a CUDA graph replays it, so it may not record the steps that do so.")
+    return True
 
 
 def _is_compiling() -> bool:

@@ -16,6 +16,7 @@ from strobe.diagnose.symptoms import (
     crowded,
     faster_precision,
     fitting_size,
+    gpu_capability,
     is_rebuilt,
     start_share,
     times_an_epoch,
@@ -166,7 +167,7 @@ def _computing(record: Record, step: Step) -> Iterator[str]:
     yield from (f"data.batch_size={count}" for count in larger if leaves_an_epoch(record, count))
     if precision := faster_precision(record):
         yield f"trainer.precision={precision}"
-    if record.items("environment", "gpu_capability") and record.setting("model.compile") is False:
+    if gpu_capability(record) and record.setting("model.compile") is False:
         yield "model.compile=true"
     if isinstance(last := record.setting("model.channels_last"), bool):
         yield f"model.channels_last={str(not last).lower()}"

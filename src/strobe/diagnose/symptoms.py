@@ -252,11 +252,16 @@ def faster_precision(record: Record) -> str | None:
     if record.text("accelerator") == "cpu":
         fast = record.flag("environment", "cpu_bfloat16")
         return {"32": "bf16-mixed"}.get(bits) if fast else {"16": "32-true", "bf16": "32-true"}.get(bits)
-    capability = record.items("environment", "gpu_capability")
+    capability = gpu_capability(record)
     major = as_number(capability[0]) if capability else None
     if major is None or major < TENSOR_CORES:
         return None
     return {"32": "bf16-mixed"}.get(bits) if major >= BFLOAT16 else {"32": "16-mixed", "bf16": "16-mixed"}.get(bits)
+
+
+def gpu_capability(record: Record) -> list[Any]:
+    """The compute capability of the CUDA device that is trained on; empty for another device."""
+    return [] if record.text("accelerator") == "cpu" else record.items("environment", "gpu_capability")
 
 
 def accumulated(record: Record) -> int:

@@ -326,10 +326,8 @@ def strobes(name: str) -> Any:
     package, _, rest = name.partition(".")
     private = PRIVATE + package
     if private not in sys.modules:
-        folder = STROBE / package
-        spec = importlib.util.spec_from_file_location(
-            private, folder / "__init__.py", submodule_search_locations=[str(folder)]
-        )
+        file = STROBE / package / "__init__.py"
+        spec = importlib.util.spec_from_file_location(private, file, submodule_search_locations=[str(file.parent)])
         assert spec is not None
         assert spec.loader is not None
         module = sys.modules[private] = importlib.util.module_from_spec(spec)
@@ -338,11 +336,13 @@ def strobes(name: str) -> Any:
 
 
 def _now() -> float:
-    """Seconds, after the GPU's queued work."""
+    """Seconds, after the queued work of all GPUs that this process uses: the current one may be another."""
     torch = sys.modules["torch"]
-    for kind in (torch.cuda, torch.xpu):
-        if kind.is_initialized():
-            kind.synchronize()
+    for number in range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0):
+        if torch._C._cuda_hasPrimaryContext(number):  # waiting for another one would begin to use it
+            torch.cuda.synchronize(number)
+    if torch.xpu.is_initialized():
+        torch.xpu.synchronize()
     return time.perf_counter()
 
 

@@ -16,7 +16,10 @@ from importlib.metadata import PackageNotFoundError, version
 from math import ceil, inf
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
 
 PACKAGES = ["torch", "torchvision", "lightning", "pytorch-lightning", "hydra-core", "numpy"]  # those that are installed
 PACKAGES += ["rasterio", "scikit-image", "tifffile"]
@@ -26,21 +29,21 @@ GPUS = ("/dev/nvidia*", "/dev/nvhost*", "/dev/nvgpu*", "/dev/nvmap", "/dev/dxg",
 BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x86's and Arm's
 
 
-def describe(*, start_gpu: bool = False) -> dict[str, Any]:
-    """The ``environment`` of ``summary.json``; memory in bytes.
+def describe(*, device: "torch.device | None" = None, start_gpu: bool = False) -> dict[str, Any]:
+    """The ``environment`` of ``summary.json``, of a training on this device; memory in bytes.
 
     A GPU is named only if this process uses it, or with ``start``: asking takes memory there, and seconds. One on which
     an assertion has failed answers no question any more.
     """
     import torch
 
-    from strobe.callbacks.accelerators import PINNING, in_use, module_of
+    from strobe.callbacks.accelerators import PINNING, module_of
 
     name = capability = None
     with contextlib.suppress(RuntimeError):
-        if gpu := in_use() or (torch.accelerator.current_accelerator(check_available=True) if start_gpu else None):
-            name = module_of(gpu).get_device_name() if gpu.type in PINNING else gpu.type  # MPS tells no name
-            capability = list(torch.cuda.get_device_capability()) if gpu.type == "cuda" else None
+        if gpu := _gpu(device) or (torch.accelerator.current_accelerator(check_available=True) if start_gpu else None):
+            name = module_of(gpu).get_device_name(gpu) if gpu.type in PINNING else gpu.type  # MPS tells no name
+            capability = list(torch.cuda.get_device_capability(gpu)) if gpu.type == "cuda" else None
     shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     return {
         "host": socket.gethostname(),
@@ -127,16 +130,28 @@ def kernel_memory(meminfo: Path = Path("/proc/meminfo")) -> dict[str, int]:
     return {}
 
 
-def peak_memory() -> dict[str, int | None]:
-    """The most memory held so far, in bytes: by this process, and on its GPU."""
-    from strobe.callbacks.accelerators import in_use, module_of
+def peak_memory(device: "torch.device | None" = None) -> dict[str, int | None]:
+    """The most memory held so far, in bytes: by this process, and on its GPU, of a training on this device."""
+    from strobe.callbacks.accelerators import module_of
 
     held = None
     with contextlib.suppress(RuntimeError):  # of a GPU that answers no question any more
-        device = in_use()  # not one that is available: after asking, a process that is forked cannot use it
-        held = module_of(device).max_memory_allocated() if device else None
+        gpu = _gpu(device)
+        held = module_of(gpu).max_memory_allocated(gpu) if gpu else None
     own = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"rss_peak_bytes": own, "device_peak_bytes": held}
+
+
+def _gpu(device: "torch.device | None") -> "torch.device | None":
+    """The accelerator that is trained on; the one in use if nothing is known of a training.
+
+    Not one that is only available: after asking, a process that is forked cannot use it. Nor one beside a training on
+    the CPU, where Lightning begins CUDA to keep random states.
+    """
+    from strobe.callbacks.accelerators import in_use
+
+    used = in_use()
+    return used if device is None or used is None else None if device.type == "cpu" else device
 
 
 def _processor(field: str) -> str:

@@ -4,7 +4,8 @@ import gc
 import random
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,14 +13,38 @@ import torch
 from strobe.callbacks.accelerators import in_use, module_of
 
 
+def matmul_precision() -> str:
+    """How torch multiplies float32 matrices, as ``torch.set_float32_matmul_precision`` names it.
+
+    After ``torch.backends.cuda.matmul.fp32_precision`` was set (torch >= 2.9), torch's own getter may raise.
+    """
+    return _told() or ("high" if torch.backends.cuda.matmul.fp32_precision == "tf32" else "highest")
+
+
+def _told() -> str | None:
+    with suppress(RuntimeError):
+        return torch.get_float32_matmul_precision()
+    return None
+
+
+def _matmuls() -> dict[Any, str]:
+    """The settings of each kind of device's products, where torch has them, with their values."""
+    both: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
+    return {one: one.fp32_precision for one in both if hasattr(one, "fp32_precision")}
+
+
 def kernels_kept() -> Callable[[], None]:
     """Call what this returns to choose kernels as torch does now: cuDNN's flags, digits of float32 products."""
     cudnn = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
-    digits = torch.get_float32_matmul_precision()
+    digits, matmuls = _told(), _matmuls()
 
     def restore() -> None:
         torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = cudnn
-        torch.set_float32_matmul_precision(digits)
+        if digits is not None and _told() != digits:
+            torch.set_float32_matmul_precision(digits)
+        for one, value in matmuls.items():
+            if one.fp32_precision != value:
+                one.fp32_precision = value
 
     return restore
 

@@ -258,6 +258,8 @@ def _change_torch(torch: Any, asked: Asked) -> None:
     for key, name in ((THREADS, "set_num_threads"), (MATMUL, "set_float32_matmul_precision")):
         if key in asked:
             _keep(torch, name, asked[key])
+    if MATMUL in asked:
+        _refuse(type(torch.backends.cuda.matmul), ("allow_tf32", "fp32_precision"))
     for name, update in (*((name, "fused") for name in FUSED), *((name, FOREACH) for name in EACH)):
         optimizer = getattr(torch.optim, name)
         if update in inspect.signature(optimizer.__init__).parameters:
@@ -274,6 +276,18 @@ def _keep(torch: Any, name: str, value: Any) -> None:
 
     given(value)
     setattr(torch, name, kept)
+
+
+def _refuse(kind: Any, names: Sequence[str]) -> None:
+    """Let the script set these attributes without effect: they say what has been set by a function."""
+    given = kind.__setattr__
+
+    @functools.wraps(given)
+    def refused(self: Any, name: str, value: Any) -> None:
+        if name not in names:
+            given(self, name, value)
+
+    kind.__setattr__ = refused
 
 
 def _change_optimizers(optimizer: Any, update: bool | str | None) -> None:

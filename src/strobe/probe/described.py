@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from strobe.measure.untouched import matmul_precision
 from strobe.probe.changes import BLAS, EACH, FOREACH, FUSED, MADE, is_convolutional
 
 Made = Mapping[str, Sequence[Any]]  # by loader, trainer and optimizer
@@ -42,7 +43,7 @@ def of_a_loop(parts: Made) -> dict[str, Any]:
     if not any(made.values()):
         return {}
     loaders, optimizers = parts["loader"], parts["optimizer"]
-    settings: dict[str, Any] = {"matmul_precision": torch.get_float32_matmul_precision(), "model": {}, "made": made}
+    settings: dict[str, Any] = {"matmul_precision": matmul_precision(), "model": {}, "made": made}
     settings["environment"] = {BLAS: os.environ.get(BLAS)}
     if len(loaders) == 1 and "batch_size" in getattr(loaders[0], MADE, {"given": ()})["given"]:
         settings["data"] = {"batch_size": loaders[0].batch_size}

@@ -47,6 +47,11 @@ class Ranks:
         self._store, self._processes, self._number = store, processes, 0
         self._last: int | None = None
 
+    @property
+    def end_together(self) -> bool:
+        """Whether a measurement that fails on one rank may end the process of another, as NCCL's watchdog does."""
+        return "nccl" in self._backend
+
     def begin(self, what: list[str] | None = None) -> list[str]:
         """Begin the next measurement; returns what the first rank says that it is."""
         if self.lost:

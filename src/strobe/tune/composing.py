@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from strobe.diagnose.candidates import WORKERS, leaves_an_epoch, staying
 from strobe.diagnose.foreign import MORE
 from strobe.diagnose.predict import NOTABLE, Step, after, with_both, with_loader, with_model
-from strobe.diagnose.symptoms import cores_of_a_rank, crowded, faster_precision, worker_limit
+from strobe.diagnose.symptoms import cores_of_a_rank, crowded, faster_precision, gpu_capability, worker_limit
 from strobe.overrides import applied, key_of, split
 from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
 from strobe.tune.dimensions import DIMENSIONS
@@ -123,7 +123,7 @@ class Composer:
         flipped = [_key(text for text in best if text not in value) for value in single if set(value) <= set(best)]
         best = self._choose(side, best, [value for value in single if not set(value) <= set(best)], also=flipped)
         best = self._choose(side, best, self._sizes(beyond=best), until=EVEN)
-        compiled, gpu = self.record.setting("model.compile"), bool(self.record.items("environment", "gpu_capability"))
+        compiled, gpu = self.record.setting("model.compile"), bool(gpu_capability(self.record))
         if compiled is True or (compiled is False and (gpu or "compile" in self.asked)):
             best = self._choose(side, best, self._allowed([(f"model.compile={str(not compiled).lower()}",)]))
         return best
@@ -157,12 +157,12 @@ class Composer:
         record = self.record
         if record.has("model.fused") and record.setting("model.fused") is not True:
             return [("model.fused=true",)]
-        gpu = record.items("environment", "gpu_capability")
+        gpu = gpu_capability(record)
         return [("model.fused=foreach",)] if record.setting("model.foreach") is False and not gpu else []
 
     def _matmul(self, precision: str | None) -> list[Changes]:
         """TensorFloat-32, where the GPU would have bfloat16 too."""
-        gpu, current = self.record.items("environment", "gpu_capability"), self.record.setting("matmul_precision")
+        gpu, current = gpu_capability(self.record), self.record.setting("matmul_precision")
         return [("matmul_precision=high",)] if gpu and precision == "bf16-mixed" and current == "highest" else []
 
     def _benchmark(self) -> list[Changes]:
@@ -170,7 +170,7 @@ class Composer:
         record, keys = self.record, ("trainer.benchmark", "trainer.deterministic")
         off = record.has(keys[0]) and not any(map(record.setting, keys))
         off = record.setting("benchmark") is False if record.has("benchmark") else off
-        return [("trainer.benchmark=true",)] if record.items("environment", "gpu_capability") and off else []
+        return [("trainer.benchmark=true",)] if gpu_capability(record) and off else []
 
     def _sizes(self, beyond: Changes = ()) -> Iterator[Changes]:
         """Larger and larger batches while an epoch keeps a few; gradients are accumulated of fewer of them.

@@ -4,18 +4,22 @@ import csv
 import logging
 import re
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lightning import Trainer
+from torch.distributed import HashStore
 from torch.utils.data import DataLoader
 
+from strobe.app.run import train as running
 from strobe.app.run.train import explained, quieten
-from strobe.callbacks import accelerators
 from strobe.callbacks.columns import PHASES
 from strobe.errors import StrobeError
+from strobe.measure import environment
+from strobe.probe.ranks import Ranks
 from support.cifar10_files import generated
 from support.interruptions import before_each_step, raising
 from support.places import DATA
@@ -124,9 +128,9 @@ def test_a_run_whose_gpu_answers_no_more_leaves_its_record(train: Train, monkeyp
     failed = RuntimeError("CUDA error: device-side assert triggered")
 
     def fails(*_: Any) -> None:
-        monkeypatch.setattr(accelerators, "in_use", lambda: torch.device("cuda", 0))
+        monkeypatch.setattr(environment, "_gpu", lambda _: torch.device("cuda", 0))
         for question in ("get_device_name", "max_memory_allocated"):
-            monkeypatch.setattr(torch.cuda, question, lambda: raising(failed))
+            monkeypatch.setattr(torch.cuda, question, lambda _: raising(failed))
         raise failed
 
     before_each_step(monkeypatch, fails)
@@ -138,6 +142,25 @@ def test_a_run_whose_gpu_answers_no_more_leaves_its_record(train: Train, monkeyp
     assert ended.summary["error"] == {"type": "RuntimeError", "message": str(failed)}
     assert ended.summary["metrics"] == {"val/loss": 0.5}
     assert (ended.summary["environment"]["gpu"], ended.summary["memory"]["device_peak_bytes"]) == (None, None)
+    assert (ended.directory / "report.html").is_file()
+
+
+@pytest.mark.parametrize(("backend", "before"), [("nccl", True), ("gloo", False)])
+def test_the_report_is_there_before_ranks_measure_whose_failure_may_end_this_process(
+    backend: str, before: bool, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[tuple[bool, bool]] = []
+
+    def measure(_: Any, parts: Any, summary: dict[str, Any], *__: Any) -> None:
+        page = Path(parts.trainer.default_root_dir) / "report.html"
+        found.append((page.is_file(), summary["verdict"] is not None))
+
+    ranks = Ranks(HashStore(), 0, 1, backend=backend)
+    monkeypatch.setattr(running, "together", lambda *_, **__: nullcontext(ranks))
+    monkeypatch.setattr(running, "measure_ceilings", measure)
+    ended = train("ceilings=true")
+    assert ended.code == 0, ended.output
+    assert found == [(before, before)]
     assert (ended.directory / "report.html").is_file()
 
 

@@ -31,7 +31,7 @@ def run(folder: Path, root: Path, *overrides: str, program: str = "train.py", co
 def test_a_run_on_the_cpu_leaves_the_gpu_alone(tmp_path: Path, sample_root: Path) -> None:
     summary, _ = run(tmp_path / "run", sample_root)
     assert summary["accelerator"] == "cpu"
-    assert summary["environment"]["gpu"] is None  # CUDA was not begun
+    assert summary["environment"]["gpu"] is None  # though Lightning begins CUDA, to keep its random states
     assert summary["memory"]["device_peak_bytes"] is None
 
 

@@ -231,6 +231,8 @@ class Run:
             requested = not in_sweep() if self.cfg.ceilings is None else self.cfg.ceilings
             measures = bool(requested and summary["steps"]["measured"])
             with together(self.parts.trainer, wanted=measures) as ranks:
+                if ranks and ranks.end_together:
+                    report(self.cfg, None, summary, self.run_dir)  # what is known is not lost with this process
                 if measures:
                     self._measure_ceilings(self.parts, summary, write, ranks)
         report(self.cfg, self.parts, summary, self.run_dir)
