@@ -34,6 +34,7 @@ LEAST = 0.01  # of a phase: smaller shares are left out
 NEARLY = 0.9  # of what a function computes: it counts as computing nothing else
 TOGETHER = 0.8  # of the wasted time: the innermost function that holds this much is named
 
+ADDING = {"add", "add_"}  # gradients
 _WEIGHING = {"mul", "div", "add", "sub", "masked_fill", "where", "clone", "_to_copy", "copy_"}  # before a softmax
 _FILLING = {"empty", "zeros", "zero_", "_foreach_zero_", "ones", "full"}  # and new_zeros or zeros_like
 
@@ -66,14 +67,16 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     learned = {one.forward for one in last}
 
     def again(one: Operation) -> Operation | None:
-        """What computed the same before: as this operation, or as the one whose gradients it computes.
+        """What was computed before: this operation, or the one whose gradients it computes, or adds up.
 
-        That one must have had gradients computed, too.
+        The first of its like must have had gradients computed, too.
         """
+        if (gradient := added(one)) is not one:
+            return again(gradient)
         twin = next((each for each in (one, one.forward) if each in same), None)
         if twin is None or twin in constant or (twin is not one and same[twin] not in learned):
             return None
-        return same[twin]
+        return twin
 
     def is_sparse(one: Operation) -> bool:
         """Whether it computes with zeros, and not because nothing uses most of its results."""
@@ -108,7 +111,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
 
     kinds = {
         "constant": _waste(flow, last, lambda one: float(one in constant)),
-        "repeated": _waste(flow, last, lambda one: float(again(one) is not None), lambda one: _apart(one, again(one))),
+        "repeated": _waste(flow, last, lambda one: float(again(one) is not None), lambda one: _apart(again(one), same)),
         "unused": _waste(flow, first, unused),
         "unused_backward": _waste(flow, first, lambda one: float(one.backward and not needed[one])),
         "sparse": _waste(flow, last, lambda one: float(one in sparse)),
@@ -328,11 +331,21 @@ def _slow(flow: Dataflow, operations: Iterable[Operation], variant: str) -> dict
     return waste and {**waste, **max(most, key=lost).slower[variant].details}
 
 
-def _apart(operation: Operation, other: Operation | None) -> Sequence[Line]:
-    """The operation's lines down to the first that is not the other one's, too."""
-    own, others = operation.lines, other.lines if other else ()
-    if other is not None and other.backward:  # which the user's lines do not call, but its pass
-        own, others = operation.site.lines, other.site.lines
+def added(operation: Operation) -> Operation:
+    """Of what a backward pass adds up, the last gradient of a known operation; else the operation itself."""
+    if operation.backward and operation.forward is None and operation.name in ADDING:
+        made = [source.operation for source in operation.sources if source.operation.forward is not None]
+        return made[-1] if made else operation
+    return operation
+
+
+def _apart(operation: Operation | None, same: Mapping[Operation, Operation]) -> Sequence[Line]:
+    """The lines of an operation that computes again what another did, down to the first that is not the other's."""
+    if operation is None:
+        return ()
+    own, others = operation.lines, same[operation].lines
+    if operation.backward:  # which the user's lines do not call, but its pass
+        own, others = operation.site.lines, same[operation].site.lines
     pairs = zip(own, others, strict=False)
     alike = next((depth for depth, (mine, theirs) in enumerate(pairs) if mine != theirs), len(own))
     return own[: alike + 1]

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from strobe.callbacks.calls import Operation
 from strobe.callbacks.dataflow import STEPS, Dataflow
-from strobe.callbacks.wasted import needed_of, wasted
+from strobe.callbacks.wasted import ADDING, added, needed_of, wasted
 from support.followed import Networks, found, kinds
 
 
@@ -36,6 +36,18 @@ def test_a_network_that_is_called_twice_is_told_with_the_second_line(networks: N
     assert (told["calls"], told["function"]) == (2, "step")
     assert told["line"] == step.__code__.co_firstlineno + 3
     assert {"forward", "backward"} <= told.keys()
+
+
+def test_adding_the_gradients_of_what_is_computed_again_is_part_of_that(networks: Networks) -> None:
+    ran: list[Operation] = []
+
+    def step() -> None:
+        images = networks.images
+        networks.train(sum(networks.net(images).pow(number).sum() for number in range(2, 5)))  # type: ignore[arg-type]
+
+    assert found(step, ran=ran)["repeated"] is not None
+    adding = [one for one in ran if one.backward and one.forward is None and one.name in ADDING]
+    assert {added(one).name for one in adding} == {"mm"}  # of weights, through views
 
 
 def test_what_is_learned_from_once_has_no_share_of_the_backward_pass(networks: Networks) -> None:
@@ -157,7 +169,6 @@ def test_gradients_that_are_set_to_zero_are_not_constant(networks: Networks) -> 
 
 
 def test_a_backward_pass_that_computes_what_another_one_has_is_told() -> None:
-    """In the pass behind it, which takes longer."""
     net = nn.Sequential(nn.Linear(4, 256), nn.Tanh(), nn.Linear(256, 256), nn.Tanh(), nn.Linear(256, 4))
 
     def each(values: Tensor, given: Tensor) -> Tensor:
@@ -175,7 +186,7 @@ def test_a_backward_pass_that_computes_what_another_one_has_is_told() -> None:
 
     told = found(lambda: step(at_once=False))["repeated"]
     assert told is not None
-    assert (told["calls"], told["function"]) == (2, "step")
+    assert (told["calls"], told["function"]) == (2, "each")  # also of what the pass behind it repeats
     assert found(lambda: step(at_once=True))["repeated"] is None
 
 
