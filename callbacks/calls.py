@@ -55,7 +55,7 @@ class Autograd(NamedTuple):
 
     graph_task: int  # the backward pass that it is part of; -1 outside of one
     forward: "Operation | None"  # whose gradients it computes, where that is known
-    of_weights: bool  # whether it reads any: what needs gradients, and no operation has made
+    of_weights: bool  # whether it reads any: what needs gradients, and is made of nothing else that does
     unseen: bool  # whether Python may read its results unseen, as NumPy does where they have no gradient
 
 

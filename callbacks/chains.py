@@ -1,20 +1,21 @@
-"""Products of thin matrices that are only multiplied by: in another order they need not be made."""
+"""Products of matrices that another order would make cheaper: of thin ones, and before one with few columns."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from .calls import PRODUCTS, Operation
 
 THIN = 8  # times the numbers of its larger factor, which a product of thin matrices has at least
+FEWER = 2  # times fewer columns has a product, at least, for whose sake another one is made narrower
 
+_Users = Mapping[Operation, list[Operation]]
 _KEEPING = {"add", "sub", "mul", "div", "neg", "clone", "_to_copy"}  # after which the order may still be another one
 
 
 def avoidable(operations: Sequence[Operation]) -> dict[Operation, float]:
-    """Of a step's operations, the share that another order saves: ``x @ (A @ B)`` is ``(x @ A) @ B``.
+    """Of a step's operations, the share that another order saves.
 
-    These are the ones that make the product, scale it or add to it, and their gradients. If what is added does not
-    learn, the gradient of the sum is saved, too; if nothing is added, also what multiplies by the product.
+    The gradients of an operation save as much as itself.
     """
     readers = defaultdict[Operation, list[Operation]](list)
     gradients = defaultdict[Operation, list[Operation]](list)
@@ -23,6 +24,39 @@ def avoidable(operations: Sequence[Operation]) -> dict[Operation, float]:
             gradients[one.forward].append(one)
         for source in one.sources if not one.backward else ():
             readers[source.operation].append(one)
+    return _early(operations, readers, gradients) | _whole(operations, readers, gradients)
+
+
+def _early(operations: Sequence[Operation], readers: _Users, gradients: _Users) -> dict[Operation, float]:
+    """Of matrices that come before one with few columns: ``(A @ (A @ x)) @ W`` is ``A @ (A @ (x @ W))``.
+
+    Layers in a row are left alone: what learns is there by design.
+    """
+    saved = dict[Operation, float]()
+    for narrow in (one for one in operations if not one.backward):
+        one = narrow
+        while made := next((source.operation for source in one.sources if _is_early(source.operation, narrow)), None):
+            if len(readers[made]) > 1 or made.ends or made.lasts:
+                break
+            share = 1 - narrow.size.makes / made.size.makes
+            saved |= dict.fromkeys([made, *gradients[made]], share)
+            one = made
+    return saved
+
+
+def _is_early(made: Operation, narrow: Operation) -> bool:
+    """Whether an operation is a product of constants and what is multiplied next, with as many rows as the result."""
+    shape, result = made.size.shape, narrow.size.shape
+    products = {made.name, narrow.name} <= PRODUCTS and not made.backward and not made.autograd.of_weights
+    return products and len(shape) == len(result) == 2 and shape[0] == result[0] and shape[1] >= FEWER * result[1]
+
+
+def _whole(operations: Sequence[Operation], readers: _Users, gradients: _Users) -> dict[Operation, float]:
+    """Of thin matrices, whose product is made whole, only to be multiplied by: ``x @ (A @ B)`` is ``(x @ A) @ B``.
+
+    These are the ones that make the product, scale it or add to it, and their gradients. If what is added does not
+    learn, the gradient of the sum is saved, too; if nothing is added, also what multiplies by the product.
+    """
     saved = dict[Operation, float]()
     for made in operations:
         if made.name not in PRODUCTS or made.backward or made.size.makes < THIN * made.size.reads:

@@ -237,7 +237,9 @@ class Dataflow(TorchDispatchMode):
         return Autograd(
             graph_task=call.graph_task,
             forward=None if node is None else self._numbers.get(node._sequence_nr()),
-            of_weights=any(one.requires_grad and self._of(one).writer is None for one in call.read),
+            of_weights=any(
+                one.requires_grad and (one if one._base is None else one._base).is_leaf for one in call.read
+            ),
             unseen=not call.backward and not (grows and all(one.is_floating_point() for one in call.made)),
         )
 

@@ -45,6 +45,15 @@ def test_attention_without_a_softmax_is_told_with_what_multiplies_by_it() -> Non
     assert kind["shape"] == [4, 256, 256]
 
 
+@pytest.mark.parametrize("sparse", [True, False])
+def test_neighbours_are_gathered_after_a_layer_that_makes_features_few(sparse: bool) -> None:
+    graph, features, layer = made(256, 256, learns=False), made(256, 128), nn.Linear(128, 8, bias=False)
+    graph = graph.relu().to_sparse() if sparse else graph
+    products = [one for one in saved(lambda: layer(graph @ (graph @ (features * 1)))) if one[0] == "mm"]
+    assert products == [("mm", False)] * 2 + [("mm", True)] * 2
+    assert saved(lambda: graph @ (graph @ layer(features * 1))) == []
+
+
 @pytest.mark.parametrize(
     "between",
     [
@@ -62,3 +71,5 @@ def test_what_needs_the_whole_product_is_left_alone(between: Callable[[Tensor], 
 def test_ordinary_layers_are_left_alone() -> None:
     network = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 10))
     assert saved(lambda: network(made(512, 64))) == []
+    narrowing = nn.Sequential(nn.Linear(64, 128), nn.Linear(128, 10))
+    assert saved(lambda: narrowing(made(512, 64))) == []

@@ -61,11 +61,12 @@ FOR_NOTHING = {  # by cause
     ),
     "product_order": Waste(
         "order",
-        "products of thin matrices made whole",
-        "{share} of each step makes products of thin matrices, only to multiply by them",
-        "With their gradients, these {shape} numbers take {seconds} of each {step} step.{place}",
-        "Multiply by one factor after the other: (x @ A) @ B in place of x @ (A @ B), and x @ W + (x @ A) @ B in place "
-        "of x @ (W + A @ B); without a softmax, attention is q @ (k.transpose(-2, -1) @ v).",
+        "products of matrices in a costly order",
+        "{share} of each step multiplies matrices in a costly order",
+        "Products of {shape} numbers take {seconds} of each {step} step, with their gradients.{place}",
+        "Multiply by thin matrices one by one: (x @ A) @ B in place of x @ (A @ B), and x @ W + (x @ A) @ B in "
+        "place of x @ (W + A @ B); without a softmax, attention is q @ (k.transpose(-2, -1) @ v). Multiply by the one "
+        "with fewest columns first: A @ (x @ W) in place of (A @ x) @ W.",
     ),
     "large_temporary": Waste(
         "broadcast",
