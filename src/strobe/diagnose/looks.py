@@ -134,8 +134,9 @@ def in_python(record: Record, phase: str) -> float:
 def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
     """The lines of the user's own code in which a phase was seen.
 
-    A library's arithmetic on arrays, such as ``a * b``, has no frame of the library's. So all lines of a function that
-    mostly calls one count as that one, unless it also computes with torch, as networks and loops do.
+    A library's arithmetic on arrays, such as ``a * b``, and what it has in C, has no frame of the library's. So all of
+    a line that calls one, and no operation of torch's, counts as that one; and all lines of a function that mostly
+    calls one, unless it also computes with torch, as networks and loops do.
     """
     seen = seen_in(record, phase, "lines")
     if phase not in CALLING:
@@ -143,11 +144,21 @@ def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
     functions = defaultdict[tuple[object, object], list[Mapping[str, object]]](list)
     for one in seen:
         functions[one.get("file"), one.get("function")].append(one)
+    functions |= {place: _called_in_line(lines) for place, lines in functions.items()}
     return [
         one
         for (_, function), lines in functions.items()
         for one in (lines if computes(function, record, *CALLING) else _as_called(lines))
     ]
+
+
+def _called_in_line(lines: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
+    """The lines of a function, each as that of the library that it calls, if it calls one and no operation of torch's.
+
+    Each was seen in a library and beside it; what was seen most comes first.
+    """
+    called = {one.get("line"): _library(one) for one in lines[::-1] if _library(one) and one.get("torch") is False}
+    return [one if _library(one) else {**one, "library": called.get(one.get("line"), "")} for one in lines]
 
 
 def _as_called(lines: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
