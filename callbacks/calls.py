@@ -41,6 +41,7 @@ class Size(NamedTuple):
     shape: list[int]  # of that result
     bytes: int  # of that result
     full: int  # operands that are as large
+    inner: int  # of a product: how many numbers are added up for each of its results; else 0
 
 
 class Slower(NamedTuple):
@@ -188,7 +189,8 @@ def size_of(call: Call) -> Size:
     makes, shape, size = max(made, default=(0, list[int](), 0))
     numbers = [min(one.numel(), room_of(one)) for one in call.read]
     full = sum(count >= makes for count in numbers)
-    return Size(reads=max(numbers, default=0), makes=makes, shape=shape, bytes=size, full=full)
+    inner = call.read[-1].shape[max(-2, -call.read[-1].ndim)] if call.name in PRODUCTS else 0
+    return Size(reads=max(numbers, default=0), makes=makes, shape=shape, bytes=size, full=full, inner=inner)
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:

@@ -30,7 +30,8 @@ def avoidable(operations: Sequence[Operation]) -> dict[Operation, float]:
 def _early(operations: Sequence[Operation], readers: _Users, gradients: _Users) -> dict[Operation, float]:
     """Of matrices that come before one with few columns: ``(A @ (A @ x)) @ W`` is ``A @ (A @ (x @ W))``.
 
-    Layers in a row are left alone: what learns is there by design.
+    Not where ``x`` has more rows than the result, as in pooling: then ``x @ W`` costs more. Layers in a row are left
+    alone, too: what learns is there by design.
     """
     saved = dict[Operation, float]()
     for narrow in (one for one in operations if not one.backward):
@@ -45,10 +46,18 @@ def _early(operations: Sequence[Operation], readers: _Users, gradients: _Users) 
 
 
 def _is_early(made: Operation, narrow: Operation) -> bool:
-    """Whether an operation is a product of constants and what is multiplied next, with as many rows as the result."""
+    """Whether an operation is a product, by nothing that learns, with as many rows as the narrow one, and no fewer."""
+    if not {made.name, narrow.name} <= PRODUCTS or made.backward or made.autograd.of_weights:
+        return False
     shape, result = made.size.shape, narrow.size.shape
-    products = {made.name, narrow.name} <= PRODUCTS and not made.backward and not made.autograd.of_weights
-    return products and len(shape) == len(result) == 2 and shape[0] == result[0] and shape[1] >= FEWER * result[1]
+    narrower = len(shape) == len(result) == 2 and shape[0] == result[0] and shape[1] >= FEWER * result[1]
+    return narrower and made.size.inner <= shape[0] and not any(_learns(each.operation) for each in made.sources)
+
+
+def _learns(one: Operation) -> bool:
+    """Whether an operation only changes the form of weights, such as their type or their length."""
+    made = [source.operation for source in one.sources if source.operation.phase != "optimizer"]
+    return one.name not in PRODUCTS and (all(map(_learns, made)) if made else one.autograd.of_weights)
 
 
 def _whole(operations: Sequence[Operation], readers: _Users, gradients: _Users) -> dict[Operation, float]:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils.parametrizations import weight_norm
 
 from strobe.callbacks.calls import Operation
 from strobe.callbacks.chains import avoidable
@@ -47,11 +48,12 @@ def test_attention_without_a_softmax_is_told_with_what_multiplies_by_it() -> Non
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_neighbours_are_gathered_after_a_layer_that_makes_features_few(sparse: bool) -> None:
-    graph, features, layer = made(256, 256, learns=False), made(256, 128), nn.Linear(128, 8, bias=False)
+    graph, features, layer = made(256, 256, learns=False), nn.Linear(64, 128), nn.Linear(128, 8, bias=False)
+    nodes = made(256, 64, learns=False)
     graph = graph.relu().to_sparse() if sparse else graph
-    products = [one for one in saved(lambda: layer(graph @ (graph @ (features * 1)))) if one[0] == "mm"]
+    products = [one for one in saved(lambda: layer(graph @ (graph @ features(nodes)))) if one[0] == "mm"]
     assert products == [("mm", False)] * 2 + [("mm", True)] * 2
-    assert saved(lambda: graph @ (graph @ layer(features * 1))) == []
+    assert saved(lambda: graph @ (graph @ layer(features(nodes)))) == []
 
 
 @pytest.mark.parametrize(
@@ -71,5 +73,13 @@ def test_what_needs_the_whole_product_is_left_alone(between: Callable[[Tensor], 
 def test_ordinary_layers_are_left_alone() -> None:
     network = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 10))
     assert saved(lambda: network(made(512, 64))) == []
-    narrowing = nn.Sequential(nn.Linear(64, 128), nn.Linear(128, 10))
+    narrowing = nn.Sequential(weight_norm(nn.Linear(64, 128, bias=False)), nn.Linear(128, 10))
     assert saved(lambda: narrowing(made(512, 64))) == []
+    with torch.autocast("cpu", torch.bfloat16):
+        assert saved(lambda: narrowing(made(512, 64))) == []
+
+
+def test_pooling_before_a_layer_is_left_alone() -> None:
+    """The layer would have all rows to compute with."""
+    layer = nn.Linear(128, 8)
+    assert saved(lambda: layer(made(16, 500, learns=False).softmax(1) @ made(500, 128).relu())) == []

@@ -1,15 +1,64 @@
-"""What is given to strobe run, probe and tune as a script, and is none."""
+"""What a process knows about how it was started, and which scripts it starts."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from strobe.errors import ConfigError
-from strobe.process.launch import command_of
+from strobe.process import launch
+from strobe.process.launch import command_of, positive_seconds, quieten_kineto, rank, started_by_torchrun
 
-TRAINS = "import torch\n"
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, 0),
+        ({"LOCAL_RANK": "1"}, 1),
+        ({"RANK": "5", "LOCAL_RANK": "1"}, 5),
+        ({"RANK": "0", "LOCAL_RANK": "0"}, 0),
+    ],
+    ids=str,
+)
+def test_rank(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], expected: int) -> None:
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert rank() == expected
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "abc", "nan", "1e9"])
+def test_what_is_no_length_of_time_is_told_in_a_sentence(text: str) -> None:
+    assert positive_seconds("0.5") == 0.5
+    with pytest.raises(argparse.ArgumentTypeError, match=f"^{text} is not a number of seconds; give one above 0"):
+        positive_seconds(text)
+
+
+def test_only_torchrun_names_its_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID", raising=False)
+    assert not started_by_torchrun()
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "none")  # torchrun's own default
+    assert started_by_torchrun()
+
+
+@pytest.mark.parametrize(
+    ("gpu", "before", "after"), [(False, None, "6"), (False, "1", "1"), (True, None, None), (True, "1", "1")]
+)
+def test_kineto_is_quiet_only_without_a_gpu(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpu: bool, before: str | None, after: str | None
+) -> None:
+    device = tmp_path / "nvidiactl"
+    if gpu:
+        device.touch()
+    monkeypatch.setattr(launch, "Path", lambda _: device)
+    monkeypatch.setenv("KINETO_LOG_LEVEL", before or "")
+    if before is None:
+        monkeypatch.delenv("KINETO_LOG_LEVEL")
+    quieten_kineto()
+    assert os.environ.get("KINETO_LOG_LEVEL") == after
 
 
 def given(*words: str) -> argparse.Namespace:
@@ -18,11 +67,12 @@ def given(*words: str) -> argparse.Namespace:
 
 
 @pytest.mark.parametrize(
-    "begins", ["", "#!/usr/bin/env python3\n", "#!/usr/bin/env -S uv run\n", "#!/bin/sh\n'''exec' "]
+    "begins",
+    ["", "#!/usr/bin/env python3\n", "#!/usr/bin/env -S uv run\n", "#!/bin/sh\n'''exec' ", "#!/home/sh/bin/python\n"],
 )
 def test_a_script_may_begin_as_it_likes(begins: str, tmp_path: Path) -> None:
     script = tmp_path / "train"
-    script.write_text(begins + TRAINS)
+    script.write_text(f"{begins}import torch\n")
     assert command_of(given(str(script), "--lr", "1")) == [str(script), "--lr", "1"]
 
 
@@ -34,6 +84,7 @@ def test_a_script_may_begin_as_it_likes(begins: str, tmp_path: Path) -> None:
         ("look.ipynb", '{"cells": [], "metadata": null}', "look.ipynb is a notebook; in a cell of it"),
         ("python3.11", None, "leave out python3.11: Strobe starts Python itself; begin with train.py"),
         ("none.py", None, "there is no file none.py"),
+        ("python_train.py", None, "there is no file python_train.py"),
     ],
 )
 def test_what_python_cannot_run_is_refused(
@@ -43,7 +94,7 @@ def test_what_python_cannot_run_is_refused(
     if text is not None:
         Path(name).write_text(text)
     with pytest.raises(ConfigError) as refused:
-        command_of(given(name, "train.py"))
+        command_of(given(name, "-u", "train.py"))
     assert str(refused.value).startswith(said)
 
 

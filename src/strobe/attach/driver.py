@@ -20,7 +20,9 @@ NOTHING = (
     "seen in the script's own process."
 )
 OTHERWISE = " Where other code trains, write: for batch in strobe.watch(batches)"
-ELSEWHERE = " The processes that it started computed longer than itself: if they train, give strobe run their script."
+ELSEWHERE = (
+    " The processes that it started computed for longer than it did: if they train, give strobe run their script."
+)
 
 
 def main() -> None:
@@ -33,7 +35,7 @@ def main() -> None:
 
     def tell() -> None:
         if os.getpid() == process and rank() == 0 and not os.fstat(begun).st_size:
-            note(NOTHING + (ELSEWHERE if _waited_for_others() else OTHERWISE * ended))
+            note(NOTHING + (OTHERWISE + ELSEWHERE * _waited_for_others()) * ended)
 
     ended = False  # without an error
     atexit.register(tell)  # the first one is called last

@@ -16,7 +16,7 @@ from strobe.process.output import lasting_output, lost_output
 from strobe.process.signals import exit_code, over
 
 LONGEST = 3600  # seconds that an option takes
-SHELL = re.compile(rb"#!.*\b(ba|da|k|z)?sh\b")
+SHELL = re.compile(rb"#!\s*(\S*/)?(env\s+(-S\s+)?)?(ba|da|k|z|c|tc|fi)?sh\s")
 LAUNCHERS = ("torchrun", "accelerate", "deepspeed", "srun", "mpirun", "mpiexec", "horovodrun")  # of several processes
 MODULES = ("torch.distributed.run", "torch.distributed.launch")  # so do these
 
@@ -104,18 +104,22 @@ def command_of(given: argparse.Namespace) -> list[str]:
 
 def _check_script(script: Path, arguments: Sequence[str]) -> None:
     if not script.exists():
-        if script.name.startswith("python") and arguments:
-            raise ConfigError(f"leave out {script}: Strobe starts Python itself; begin with {arguments[0]}")
+        named = [one for one in arguments if not one.startswith("-")]
+        if re.fullmatch(r"python[\d.]*", script.name) and named:
+            raise ConfigError(f"leave out {script}: Strobe starts Python itself; begin with {named[0]}")
         raise ConfigError(f"there is no file {script}; give the script that trains, or -m MODULE")
     if script.suffix == ".ipynb":
         raise ConfigError(
             f"{script} is a notebook; in a cell of it, give the Trainer callbacks=[strobe.Strobe()], or write: "
             "for batch in strobe.watch(loader)"
         )
-    with suppress(OSError), script.open("rb") as file:
-        interpreter, second = file.readline(200), file.readline(10)  # pip's scripts may be both: ``'''exec' python``
-        if interpreter.startswith(b"\x7fELF") or (SHELL.match(interpreter) and not second.startswith(b"'''exec")):
-            raise ConfigError(f"{script} is not a Python script; give the one that it starts, with its arguments")
+    first, second = b"", b""
+    if script.is_file():  # what comes through a pipe can be read only once
+        with suppress(OSError), script.open("rb") as file:
+            first, second = file.readline(200), file.readline(10)
+    of_a_shell = SHELL.match(first) and not second.startswith((b"'", b'"'))  # such a text is Python's as well
+    if of_a_shell or first.startswith(b"\x7fELF"):
+        raise ConfigError(f"{script} is not a Python script; give the one that it starts, with its arguments")
 
 
 def start(main: Callable[[], None]) -> None:
