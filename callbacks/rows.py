@@ -149,7 +149,9 @@ class StepRows:
         with self._file:
             if self._lines is not None:
                 with suppress(OSError):  # a full disk, which the rows meet again
-                    self._lines.write_text(json.dumps(lines) + "\n")
+                    half = self._lines.with_suffix(".half")
+                    half.write_text(json.dumps(lines) + "\n")
+                    half.replace(self._lines)
             self.write(time.monotonic(), last=True)
             self._latest = None
 

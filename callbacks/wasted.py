@@ -50,7 +50,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
       ``shape``.
     - ``alike``: products, and convolutions, with rows most of which equal earlier ones, with the ``share`` of these.
     - ``broadcast``: large tensors, made of far smaller ones and reduced again, of this ``shape`` and so many ``bytes``.
-    - ``order``: products of thin matrices that are only multiplied by, the largest of this ``shape``.
+    - ``order``: products that another order makes cheaper, the largest of this ``shape``.
     - ``loop``: what rounds of a loop take, ``rounds`` of them, that could be computed at once.
     - ``attention``: scaling, masking and softmax between two products, of this ``shape``, that one operation computes.
     - ``denormal``, ``dtype``, ``length``: what operations take longer than their ``variants``, with what these tell; of

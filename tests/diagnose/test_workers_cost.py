@@ -236,6 +236,17 @@ def test_the_command_that_proves_what_one_thread_for_a_library_brings() -> None:
     assert spoken(searched, record, step).advice.endswith("Write OPENBLAS_NUM_THREADS=1 before the command.")
 
 
+def test_what_a_function_calls_in_a_library_comes_with_what_it_has_in_c() -> None:
+    """Which has no frame: the two are one call."""
+    record = example("outside_torch")
+    (alone,) = of("outside_torch", record)
+    own = next(one for one in record.items("lines") if one["torch"] is False)
+    record.summary["lines"] = [*record.items("lines"), own | {"library": "numpy", "share": own["share"] / 4}]
+    (both,) = of("outside_torch", record)
+    assert both.predicted_speedup.median > alone.predicted_speedup.median
+    assert not of("library_call", record)
+
+
 def test_threads_of_a_library_in_workers_are_told_from_workers() -> None:
     record = example("workers_hurt", summary__ceilings__alternatives=[])
     record.summary["machine"] = BESIDE | {"others": 0.0, "own": 0.3, "children": 0.65, "idle": 0.05, "delayed": 0.4}

@@ -220,7 +220,7 @@ class Strobe(Callback):
         self._parts = []
         assert self.place is not None
         assert self._before is not None
-        machine = self._before, contention.read()
+        machine = self._before, contention.read(self._before.thread)
         summary, config = self._known(trainer, status_of(error), error)
         complete(summary, config, self.place, machine=machine, steps=self._recorder.step_log, page=self.report)
 

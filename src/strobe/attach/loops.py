@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from threading import current_thread, get_ident, main_thread
+from threading import Lock, current_thread, get_ident, main_thread
 from types import FrameType
 from typing import Any
 
@@ -16,6 +16,8 @@ from strobe.attach.ranks import rank
 from strobe.attach.settings import Asked
 from strobe.attach.tracking import Loop, Role, Tracker
 from strobe.attach.training import Training, recording, training_of
+
+_beginning = Lock()  # held while a thread looks at the open record, and may begin another one
 
 
 class Batches(Iterator[Any]):
@@ -71,13 +73,15 @@ class Batches(Iterator[Any]):
 
 def batches_of(asked: Asked) -> Batches | None:
     """Those of a loop that begins now, still without a source; None where nothing is to be recorded."""
-    if has_stopped():
+    if has_stopped() or not _beginning.acquire(blocking=False):
         return None
     try:
         loop = _loop_of(asked)
     except Exception as error:
         tell(error, None, rank())
         return None
+    finally:
+        _beginning.release()
     return None if loop is None else Batches(loop)
 
 
@@ -127,13 +131,18 @@ def _hand_over(training: Training, loop: Loop) -> None:
 
 def begin_updates(asked: Asked, optimizer: Any) -> None:
     """An optimizer has stepped in no loop; ``asked.loader``, its ``Updates``, says where steps end from now on."""
-    for looked in [one for one in recording if one.thread != get_ident() and one.has_only_evaluated]:
-        looked.drop()
-    if has_stopped() or is_recording() or (training := training_of(asked)) is None:
+    if has_stopped() or not _beginning.acquire(blocking=False):  # or another thread begins one
         return
-    training.open(Loop(training.loops, asked))
-    training.guarded(training.loops.updated, optimizer)
-    _heed()
+    try:
+        for looked in [one for one in recording if one.thread != get_ident() and one.has_only_evaluated]:
+            looked.drop()
+        if is_recording() or (training := training_of(asked)) is None:
+            return
+        training.open(Loop(training.loops, asked))
+        training.guarded(training.loops.updated, optimizer)
+        _heed()
+    finally:
+        _beginning.release()
 
 
 def is_recording() -> bool:

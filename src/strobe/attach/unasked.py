@@ -11,13 +11,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from threading import current_thread, get_ident
+from threading import get_ident
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from strobe.attach.entry import DIRECTORY, WANTED, is_set, traces
 from strobe.attach.updates import Passes, Updates
-from strobe.probe.changes import give_batches, is_unasked, once_imported, updating
+from strobe.probe.changes import calling_thread, give_batches, is_unasked, once_imported, training_threads
 
 if TYPE_CHECKING:
     from strobe.attach.settings import Asked
@@ -115,8 +115,8 @@ def _after_update(optimizer: Any, *_: Any) -> None:
         return
     if (training := _followed()) is not None:
         training.phases.after_update(optimizer)
-    elif not isinstance(optimizer, Passes) and not current_thread().name.startswith("Dummy-"):  # these are autograd's
-        updating.add(current_thread())
+    elif not isinstance(optimizer, Passes) and (thread := calling_thread()) is not None:
+        training_threads.add(thread)
     if (training is None and not is_unasked(_home)) or _is_captured():
         return
     if training is not None:

@@ -28,7 +28,7 @@ SLOWED = 0.1  # of computing alone: so much longer beside workers, and they take
 def taken(record: Record, *part: str) -> float:
     """The share of its time that training waited for cores used by others; 0 if that is small.
 
-    ``delayed`` counts the main thread only while it was ready to run: a sleeping thread loses nothing to others.
+    ``delayed`` counts the thread that trains only while it was ready to run: a sleeping thread loses nothing to others.
     ``part`` of the record: ``ceilings`` for the time in which these were measured.
     """
     names = ("others", "stolen", "children", "idle", "starved")

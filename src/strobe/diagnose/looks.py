@@ -4,7 +4,7 @@ The host of a GPU runs ahead of it: what the host does costs training no more th
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS, LOADING, PHASES, RECOMPUTING
@@ -37,12 +37,14 @@ def parts_seen(
 def in_libraries(record: Record) -> dict[str, tuple[str, float]]:
     """Libraries beside torch that the user's own code calls, by seconds of a step: the most first, each in one phase.
 
-    That is the phase in which it takes longest.
+    That is the phase in which it takes longest. What ``in_functions`` counts is left out.
     """
     shares = defaultdict[tuple[str, str], float](float)
     for phase in CALLING:
-        for one in looks(record, phase):
-            if name := _library(one):
+        seen = looks(record, phase)
+        counted = _outside(record, seen)
+        for one in seen:
+            if (name := _library(one)) and not (one.get("torch") is False and one.get("function") in counted):
                 shares[phase, name] += as_number(one.get("share")) or 0.0
     cost = _cost(record)
     seconds = {
@@ -58,20 +60,25 @@ def in_functions(record: Record) -> dict[str, tuple[str, float]]:
     """Functions in whose lines no operation of torch's was seen, nor Python's lock held, as ``in_libraries``.
 
     NumPy's arithmetic, and what else is written in C, has no frame of its own. Its time is what torch's operations
-    leave of a phase, at most: a line may be new since these were followed.
+    leave of a phase, at most: a line may be new since these were followed. What a function does in a library that is
+    seen comes with it, where that is the smaller part.
     """
     longest: dict[str, tuple[str, float]] = {}
     for phase in CALLING:
-        shares = defaultdict[str, float](float)
-        for one in looks(record, phase):
+        shares, in_library = defaultdict[str, float](float), defaultdict[str, float](float)
+        seen = looks(record, phase)
+        counted = _outside(record, seen)
+        for one in seen:
+            function, share = str(one.get("function")), as_number(one.get("share")) or 0.0
             if is_outside_torch(one):
-                seen, locked = (as_number(one.get(name)) or 0.0 for name in ("share", "python"))
-                shares[str(one.get("function"))] += max(0.0, seen - locked)
+                shares[function] += max(0.0, share - (as_number(one.get("python")) or 0.0))
+            elif _library(one) and one.get("torch") is False and function in counted:
+                in_library[function] += share
         computed = sum(as_number(share) or 0.0 for share in record.mapping("costliest", phase).values())
         most = min(1.0, max(0.0, 1 - computed) / max(sum(shares.values()), 1e-9))
         spent = record.number("step_seconds", phase) or 0.0
         for name, share in shares.items():
-            if (seconds := most * share * spent) > longest.get(name, ("", 0.0))[1]:
+            if (seconds := min(1.0, most * share + in_library[name]) * spent) > longest.get(name, ("", 0.0))[1]:
                 longest[name] = phase, seconds
     return dict(sorted(longest.items(), key=lambda one: -one[1][1]))
 
@@ -79,6 +86,12 @@ def in_functions(record: Record) -> dict[str, tuple[str, float]]:
 def is_outside_torch(line: Mapping[str, object]) -> bool:
     """Whether a line calls neither torch, nor a library that is seen."""
     return line.get("torch") is False and not _library(line) and bool(line.get("function"))
+
+
+def _outside(record: Record, seen: Iterable[Mapping[str, object]]) -> set[object]:
+    """Of functions that do not compute with torch, those with lines outside of it and of any library that is seen."""
+    functions = {one.get("function") for one in seen if is_outside_torch(one)}
+    return {function for function in functions if not computes(function, record, *CALLING)}
 
 
 def at_line(file: str, line: int, code: object) -> str:
@@ -134,9 +147,8 @@ def in_python(record: Record, phase: str) -> float:
 def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
     """The lines of the user's own code in which a phase was seen.
 
-    A library's arithmetic on arrays, such as ``a * b``, and what it has in C, has no frame of the library's. So all of
-    a line that calls one, and no operation of torch's, counts as that one; and all lines of a function that mostly
-    calls one, unless it also computes with torch, as networks and loops do.
+    A library's arithmetic on arrays, such as ``a * b``, has no frame of the library's. So all lines of a function that
+    mostly calls one count as that one, unless it also computes with torch, as networks and loops do.
     """
     seen = seen_in(record, phase, "lines")
     if phase not in CALLING:
@@ -144,21 +156,11 @@ def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
     functions = defaultdict[tuple[object, object], list[Mapping[str, object]]](list)
     for one in seen:
         functions[one.get("file"), one.get("function")].append(one)
-    functions |= {place: _called_in_line(lines) for place, lines in functions.items()}
     return [
         one
         for (_, function), lines in functions.items()
         for one in (lines if computes(function, record, *CALLING) else _as_called(lines))
     ]
-
-
-def _called_in_line(lines: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
-    """The lines of a function, each as that of the library that it calls, if it calls one and no operation of torch's.
-
-    Each was seen in a library and beside it; what was seen most comes first.
-    """
-    called = {one.get("line"): _library(one) for one in lines[::-1] if _library(one) and one.get("torch") is False}
-    return [one if _library(one) else {**one, "library": called.get(one.get("line"), "")} for one in lines]
 
 
 def _as_called(lines: list[Mapping[str, object]]) -> list[Mapping[str, object]]:

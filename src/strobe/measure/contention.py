@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import get_native_id
 from typing import Any
 
 from strobe.measure.environment import CGROUP, quotas
@@ -46,16 +47,18 @@ class Reading:
     periods: float | None  # periods of the quota so far
     stopped: float | None  # those periods in which it was used up
     starved: float | None  # with some process of the machine waiting for a processor
-    delayed: float | None  # with the calling thread waiting for a processor
+    delayed: float | None  # with ``thread`` waiting for a processor
     swapped: int | None  # bytes
     choked: float | None  # with every process that could run waiting for memory
     throttles: int | None  # how often a core slowed down because it was too hot
     hertz: float | None  # mean clock of the first cores that this process may use
     processes: Mapping[int, Process]
+    thread: int  # as Linux numbers it
 
 
-def read() -> Reading:
-    """The counters now; takes some milliseconds."""
+def read(thread: int | None = None) -> Reading:
+    """The counters now, with those of the calling thread or another one; takes some milliseconds."""
+    thread = thread or get_native_id()
     busy, stolen = _processors()
     throttled, periods, stopped = _quota()
     starved = _field(_PROC / "pressure" / "cpu", "some")
@@ -69,7 +72,7 @@ def read() -> Reading:
         periods,
         stopped,
         None if starved is None else starved / 1e6,
-        delayed(),
+        delayed(thread),
         None if swapped_in is None else int(swapped_in + (swapped_out or 0)) * os.sysconf("SC_PAGE_SIZE"),
         None if choked is None else choked / 1e6,
         None
@@ -77,6 +80,7 @@ def read() -> Reading:
         else int(sum(throttles)),
         None if (clocks := _of_cores(cores, "cpufreq/scaling_cur_freq")) is None else 1e3 * sum(clocks) / len(clocks),
         {int(path.parent.name): process for path in _PROC.glob("[0-9]*/stat") if (process := _process(path))},
+        thread,
     )
 
 
@@ -121,7 +125,7 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         "idle": None if others is None else max(0.0, 1.0 - own - others - (stolen or 0.0)),
         "throttled": throttled,
         "starved": share("starved"),
-        "delayed": share("delayed"),
+        "delayed": share("delayed") if before.thread == after.thread else None,
         "swapped_bytes": more("swapped"),
         "choked": share("choked"),
         "throttles": more("throttles"),
@@ -167,20 +171,20 @@ class Readings:
     def read_on(self) -> None:
         """Read once more where that is due, so that it costs little."""
         if (began := time.monotonic()) > self._next:
-            self._latest, ended = read(), time.monotonic()
+            self._latest, ended = read(self._first.thread), time.monotonic()
             self._next = ended + max(READ_EVERY, (ended - began) / READ_SHARE)
 
     def both(self) -> tuple[Reading, Reading]:
         """The two; the second one of now where there is no other."""
-        return self._first, read() if self._latest is self._first else self._latest
+        return self._first, read(self._first.thread) if self._latest is self._first else self._latest
 
 
-def delayed() -> float | None:
-    """Seconds so far that the calling thread waited for a processor; None if Linux does not report it.
+def delayed(thread: int | None = None) -> float | None:
+    """Seconds so far that the calling thread, or another one, waited for a processor; None if Linux does not report it.
 
     Documentation/scheduler/sched-stats.rst: the second number is time on a run queue, in nanoseconds.
     """
-    fields = _text(_PROC / "thread-self" / "schedstat").split()
+    fields = _text(_PROC / "self" / "task" / str(thread or get_native_id()) / "schedstat").split()
     return int(fields[1]) / 1e9 if len(fields) == 3 else None
 
 

@@ -13,11 +13,12 @@ import os
 import random
 import sys
 import sysconfig
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
-from threading import Thread, current_thread, main_thread
+from threading import Thread, _DummyThread, get_ident, main_thread
 from types import FrameType, ModuleType
 from typing import Any
 from weakref import WeakSet
@@ -50,7 +51,7 @@ LOADERS = {  # modules, and the class in each that scripts iterate over
     "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
 }
 ASKED = ("strobe.attach.callback", "strobe.attach.watch")  # imported once a script itself asks for what Strobe records
-updating = WeakSet[Thread]()  # threads in which an optimizer has stepped, beside the main one
+training_threads = WeakSet[Thread]()  # in which an optimizer has stepped, beside the main one
 
 Asked = Mapping[str, Any]
 
@@ -133,8 +134,15 @@ def give_batches(give: Callable[[Any, Callable[[Any], Any]], Any]) -> None:
 
 def is_unasked(home: int) -> bool:
     """Whether this is a thread that trains, in the process ``home``, whose script has not asked for records."""
-    trains = current_thread() is main_thread() or current_thread() in updating
-    return os.getpid() == home and trains and not any(name in sys.modules for name in ASKED)
+    if os.getpid() != home or any(name in sys.modules for name in ASKED):
+        return False
+    return get_ident() == main_thread().ident or calling_thread() in training_threads
+
+
+def calling_thread() -> Thread | None:
+    """The thread that calls, if Python has started it: autograd's, for one, it has not."""
+    known = (one for one in threading.enumerate() if one.ident == get_ident() and not isinstance(one, _DummyThread))
+    return next(known, None)
 
 
 def _of_loaders(change: Callable[[Any], None]) -> dict[str, Callable[[Any], None]]:

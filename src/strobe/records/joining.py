@@ -34,7 +34,7 @@ def join_ranks(run_dir: Path, world_size: int | None, *, patience: float = 0.0) 
     if not world_size or world_size == 1:
         return None
     patience += time.monotonic()
-    while _write(run_dir, last := last_steps(run_dir)) and time.monotonic() < patience:
+    while _still_write(run_dir, last := last_steps(run_dir)) and time.monotonic() < patience:
         time.sleep(EVERY)
     ranks = measure_ranks(run_dir, world_size)
     return ranks and ranks | {"last_steps": {str(rank): step for rank, step in last.items()}}
@@ -66,7 +66,7 @@ def measure_ranks(run_dir: Path, world_size: int | None) -> dict[str, Any] | Non
     return known | {"lines": _lines(run_dir, *known["slow"][:1])}
 
 
-def _write(run_dir: Path, last: Mapping[int, int | None]) -> bool:
+def _still_write(run_dir: Path, last: Mapping[int, int | None]) -> bool:
     """Whether ranks still write, with these latest steps: those other than 0 leave their lines once they have ended."""
     others = (rows_of(run_dir / "steps.csv", rank) for rank, step in last.items() if rank and step is not None)
     return len(set(last.values())) > 1 or not all(lines_of(path).is_file() for path in others)

@@ -46,8 +46,9 @@ def child_processes(record: Record, step: Step) -> Finding | None:
     return Finding(
         "child_processes",
         f"Processes that this training started take {used} that it needs",
-        f"Training waited for a core for {percent(lost)} of its time beside them. They are not a DataLoader's workers: "
-        "a pool, a simulator, an encoder or a logger of the script's own, or of a library.",
+        f"Training waited for a core for {percent(lost)} of its time beside them. They are none of the workers "
+        "that load its batches: a pool, a simulator, an encoder or a logger of the script's or a library's, or workers "
+        "for validation.",
         "Let them do less, or do it less often; start fewer of them, or after training; or use fewer threads.",
         (),
         _up_to(lost),
