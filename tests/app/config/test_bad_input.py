@@ -16,8 +16,10 @@ from strobe.app.config.entry import command
 from strobe.app.config.register import composing
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
+from strobe.process.locks import alone_in
 from support.cifar10_files import generated
 from support.composing import configured
+from support.files import names
 from support.refusals import refusal
 from support.runs import CHECKPOINTS, Ended, Train
 
@@ -267,6 +269,13 @@ def test_it_is_said_by_the_command_before_a_run_begins(train: Train, overrides: 
     ended = train(*overrides.split(), quick=False)
     refused(ended, *dict(MISTAKES)[overrides])
     assert not ended.directory.exists()
+
+
+def test_two_runs_cannot_share_a_folder(train: Train, tmp_path: Path) -> None:
+    """The second one leaves all files of the first alone, Hydra's too."""
+    with alone_in(tmp_path / "run", "hydra.run.dir"):
+        refused(train(), f"hydra.run.dir={tmp_path / 'run'}: another process is writing into it")
+        assert names(tmp_path / "run") == [".lock"]
 
 
 @pytest.mark.parametrize(
