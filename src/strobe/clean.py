@@ -34,7 +34,7 @@ KINDS = {  # by the file that holds the record, and keys that only this program 
 CONFIG = Path(".hydra", "config.yaml")
 MEASURED = ("looks", "alone", "turns")  # folders of a search, each with one numbered folder a measurement
 OWN = re.compile(r"^ceilings_seconds:", re.MULTILINE)  # in the configuration of this program alone
-LOCK = ".lock"  # which a sweep, a search and a benchmark hold
+LOCK = ".lock"  # which a run, a sweep, a search and a benchmark hold
 LEFT_BESIDE = {  # what Strobe writes for a script or a comparison, whose folder may hold other files too
     "run": {
         *("summary.json", BEGUN, "report.html", "traces.html", "steps.csv", "ranks"),

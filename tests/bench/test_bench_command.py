@@ -114,7 +114,7 @@ def test_an_interrupted_measurement_is_gone_on_with(
     process = begin(*MODULE, *given, "rounds=500", f"hydra.run.dir={folder}", TMPDIR=str(scratch))
     assert wait_for((folder / "results.json").is_file)
     refused = refusal(lambda: measured_here(folder, *given, "rounds=2"), StrobeError)
-    assert "another process is measuring into it" in refused
+    assert "another process is writing into it" in refused
     said = interrupted(process, number, scratch)
     assert f"hydra.run.dir={folder}" in said.partition("Continue with: ")[2]
     assert not (folder / ".lock").exists()

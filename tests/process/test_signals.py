@@ -30,7 +30,9 @@ def lightnings(cause: BaseException) -> SystemExit:
         (AskedToEnd(signal.SIGTERM), 143, "It was ended by SIGTERM, which SLURM, kill and timeout send."),
         (SIGTERMException(), 143, "It was ended by SIGTERM, which SLURM, kill and timeout send."),
         (KeyboardInterrupt(signal.SIGUSR1), 138, "It was ended by signal 10."),
-        (SystemExit(3), 130, "It ended itself: sys.exit(3)."),
+        (SystemExit(3), 3, "It ended itself: sys.exit(3)."),
+        (SystemExit("enough"), 1, "It ended itself: sys.exit('enough')."),
+        (SystemExit(), 0, "It ended itself: sys.exit(None)."),
         (ValueError("3"), 130, None),
     ],
 )

@@ -76,6 +76,13 @@ def record(tmp_path: Path) -> Callable[..., Path]:
     return write
 
 
+def test_a_damaged_table_loses_only_the_steps(record: Callable[..., Path], caplog: pytest.LogCaptureFixture) -> None:
+    path = record((8, 0, 0.1))
+    path.write_text(path.read_text() + "1,zero\n")
+    assert measure_steps(path)["steps"] == {"measured": 0, "profiled": 0, "skipped": 0}
+    assert f"{path} is damaged" in caplog.text
+
+
 WARMUP = [(8, 0, 9.0)] * 3
 STEADY = [(8, 0, 0.1), (8, 0, 0.2), (8, 0, 0.4), (4, 0, 0.1)]
 

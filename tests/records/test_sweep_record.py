@@ -78,7 +78,7 @@ def test_a_sweep_is_alone_in_its_directory(tmp_path: Path) -> None:
             pass
 
     with alone_in(tmp_path, "hydra.sweep.dir"):
-        assert "another process is measuring into it" in refusal(again, ConfigError)
+        assert "another process is writing into it" in refusal(again, ConfigError)
     again()
     assert not list(tmp_path.iterdir())
 

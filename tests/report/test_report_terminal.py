@@ -91,8 +91,10 @@ def test_a_single_step_is_not_several(tmp_path: Path) -> None:
 
 def test_a_model_of_ones_own_has_its_name(tmp_path: Path) -> None:
     assert "resnet18" in value(shown(plain(), tmp_path), "what")
-    told = value(shown(plain() | {"overrides": ["model._target_=theirs.Net"]}, tmp_path), "what")
-    assert told.startswith("EuroSAT, Net, loader")
+    (tmp_path / ".hydra").mkdir()
+    for target, name in {"theirs.Net": "Net", "strobe.app.model.classifier.ImageClassifier": "resnet18"}.items():
+        (tmp_path / ".hydra" / "config.yaml").write_text(f"model:\n  _target_: {target}\n")
+        assert value(shown(plain(), tmp_path), "what").startswith(f"EuroSAT, {name}, loader")
 
 
 def test_an_interrupted_run_shows_what_there_is(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def save(path: Path, image: Image.Image, *, mode: str = "RGB", exif: int | None 
         image = image.convert("RGB")
         image.putalpha(image.convert("L"))
     if mode == "I;16":
-        image = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 5)
+        image = Image.fromarray(np.asarray(image.convert("L")).astype(np.uint16) * 257)
     elif image.mode != mode:
         image = image.convert(mode)
     if exif is not None:
@@ -85,7 +85,8 @@ def reference(path: str, box: tuple[int, int, int, int], size: int) -> NDArray[n
     top, left, height, width = box
     with warnings.catch_warnings(), Image.open(path) as photo:
         warnings.simplefilter("ignore")  # of transparency, which is lost
-        part = photo.convert("RGB").crop((left, top, left + width, top + height))
+        grey = Image.fromarray((np.asarray(photo) // 257).astype(np.uint8)) if photo.mode == "I;16" else photo
+        part = grey.convert("RGB").crop((left, top, left + width, top + height))
     if (height, width) != (size, size):
         part = part.resize((size, size), Image.Resampling.BILINEAR)
     return np.moveaxis(np.asarray(part), -1, 0)

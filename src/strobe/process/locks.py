@@ -39,7 +39,7 @@ def locked(path: Path) -> Iterator[None]:
 
 @contextmanager
 def alone_in(folder: Path, key: str) -> Iterator[None]:
-    """Lock a directory that only one process may measure into; ``key`` is the configuration key that names it.
+    """Lock a directory that only one process may write into; ``key`` is the configuration key that names it.
 
     Raises:
         ConfigError: another process holds it, or it cannot be written to.
@@ -51,7 +51,7 @@ def alone_in(folder: Path, key: str) -> Iterator[None]:
         lock.acquire(timeout=0)
     except Timeout as error:
         raise ConfigError(
-            f"{key}={folder}: another process is measuring into it; wait for it, or set another folder"
+            f"{key}={folder}: another process is writing into it; wait for it, or set another folder"
         ) from error
     except OSError as error:
         raise ConfigError(

@@ -332,8 +332,13 @@ def lightnings_interrupt() -> Iterator[None]:
 
 
 def exit_code(interrupt: BaseException) -> int:
-    """A shell's exit code for a command that ended this way: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP."""
-    return 128 + (_request(interrupt) or signal.SIGINT)
+    """A shell's exit code for a command that ended this way: 130 after Ctrl-C, 143 after SIGTERM, 129 after SIGHUP.
+
+    That of a ``sys.exit`` which nobody asked for is its own; 1 for a text.
+    """
+    if (number := _request(interrupt)) is None and isinstance(interrupt, SystemExit):
+        return interrupt.code if isinstance(interrupt.code, int) else int(interrupt.code is not None)
+    return 128 + (number or signal.SIGINT)
 
 
 def what_ended(error: BaseException) -> str | None:

@@ -1,5 +1,6 @@
 """What ``summary.json`` says of a run's ``steps.csv``."""
 
+import logging
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN, MEMORY, OWNED, PHASES
 from strobe.measure.statistics import recorded, series
 from strobe.measure.timing import WARMUP_STEPS
-from strobe.records.step_table import StepTable, Values, read_table
+from strobe.records.step_table import NO_STEPS, StepTable, Values, read_table
+
+log = logging.getLogger(__name__)
 
 FEWEST_TO_TELL = 40  # steps: with fewer, unevenness is not reported
 FEWEST_TO_GROW = 8  # likewise for slowing down: two in each quarter of the run
@@ -36,9 +39,13 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
     compiled, unless these are most. Phases are means, which add up to the step; ``images_per_second`` is the median
     over steps, with a 95% interval, or over blocks of ``ASYNC_BLOCK`` steps if the ``device`` is no CPU and its own
     time was not measured. ``unit`` says what rates count: ``samples``, as the caller calls them, or ``steps`` where a
-    batch did not tell its size.
+    batch did not tell its size. Of a damaged file no step is told, and that is logged.
     """
-    rows = read_table(path)
+    try:
+        rows = read_table(path)
+    except ValueError as error:
+        log.error("%s is damaged, so no step of it is told: %s", path, error)
+        rows = NO_STEPS
     profiled = rows.get("profiled") != 0
     free = ~profiled
     free[:WARMUP_STEPS] = False

@@ -13,7 +13,6 @@ from strobe.diagnose.promise import bound, gain
 from strobe.diagnose.rules.none import NEAR
 from strobe.diagnose.symptoms import all_steps, too_low
 from strobe.measure import WIDEST
-from strobe.overrides import split
 from strobe.present.format import TIMES, cores, counted, duration, estimate, interval, percent, rate
 from strobe.records.run import Record, as_number, rate_of
 
@@ -23,6 +22,7 @@ _MOST_CALLBACKS = 3
 _VARIED = 2.0  # times the lower end of the interval of the median step; wider ones leave much open
 _DRIFTED = 0.05  # apart: a smaller difference is every machine's
 _BEYOND = 1.1  # times the lowest ceiling: the rest is noise
+_OF_STROBE = re.compile(r"strobe\.(app\.)?model\.")  # networks that a choice names
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
 _FIGURES = re.compile(r" \((?!\d[\d.]* to )[^()]*\d[^()]*\)")  # but an interval
 
@@ -31,9 +31,9 @@ def subject(record: Record) -> list[str]:
     """What was trained on what: ``EuroSAT``, ``resnet18``, ``loader skimage``, ``batch 32``, ``2 workers``, ..."""
     workers, batch, world = (record.count(key) for key in ("num_workers", "batch_size", "world_size"))
     loader = record.text("choices", "loader")
-    given = [split(text) for text in record.items("overrides") if isinstance(text, str)]
-    own = [class_of(value) for key, value in given if key == "model._target_"]
-    own += [name] if isinstance(name := record.setting("model.name"), str) else []
+    target, name = str(record.setting("model._target_", "")), record.setting("model.name")
+    own = [class_of(target)] if target and not _OF_STROBE.match(target) else []
+    own += [name] if isinstance(name, str) else []
     parts = [
         record.text("data") or record.text("choices", "data"),
         own[-1] if own else record.text("choices", "model"),

@@ -16,8 +16,10 @@ from strobe.app.config.entry import command
 from strobe.app.config.register import composing
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
+from strobe.process.locks import alone_in
 from support.cifar10_files import generated
 from support.composing import configured
+from support.files import names
 from support.refusals import refusal
 from support.runs import CHECKPOINTS, Ended, Train
 
@@ -138,6 +140,7 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
     ("engine.num_workers=-1", ["engine.num_workers=-1", "at least 0"]),
     ("data.train_fraction=1.0", ["data.train_fraction=1.0", "greater than 0 and less than 1"]),
     ("model.lr=0", ["model.lr=0", "greater than 0"]),
+    ("model.lr=inf", ["model.lr=inf is out of range; it must be greater than 0 and finite"]),
     ("model.optimizer=lion", ["model.optimizer=lion", "adam, adamw, sgd"]),
     ("loader.scale=gpu", ["loader.scale=gpu", "device, numpy, torch"]),
     ("profiler.active=0", ["profiler.active=0", "at least 1"]),
@@ -201,6 +204,25 @@ def test_configuration(
     assert said.count("\n") == 1
     for word in words:
         assert word in said
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("defaults: [image_folder]\nsiz: 48", "data/mine.yaml: data.siz is not a key; did you mean data.size?"),
+        ("a: [1", 'data/mine.yaml", line 1, column 6; mend this YAML'),
+    ],
+)
+def test_a_configuration_of_ones_own(
+    content: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "mine.yaml").write_text(content)
+    monkeypatch.setattr("sys.argv", ["train.py"])
+    with pytest.raises(SystemExit) as stop, command("config"):
+        configured("config", f"hydra.searchpath=[file://{tmp_path}]", "data=mine")
+    assert stop.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("data", ["eurosat", "image_folder"])
@@ -269,6 +291,13 @@ def test_it_is_said_by_the_command_before_a_run_begins(train: Train, overrides: 
     assert not ended.directory.exists()
 
 
+def test_two_runs_cannot_share_a_folder(train: Train, tmp_path: Path) -> None:
+    """The second one leaves all files of the first alone, Hydra's too."""
+    with alone_in(tmp_path / "run", "hydra.run.dir"):
+        refused(train(), f"hydra.run.dir={tmp_path / 'run'}: another process is writing into it")
+        assert names(tmp_path / "run") == [".lock"]
+
+
 @pytest.mark.parametrize(
     ("override", "words"),
     [
@@ -309,6 +338,10 @@ def test_no_gpu(train: Train) -> None:
     ended = train("trainer=gpu", "trainer.accelerator=gpu")
     refused(ended, "trainer.accelerator=gpu, but there is no GPU here; give trainer=cpu")
     assert not ended.directory.exists()
+
+
+def test_validating_less_often_than_once_an_epoch(train: Train) -> None:
+    refused(train("trainer.val_check_interval=1000"), "`val_check_interval` (1000)", "training batches (4)")
 
 
 @pytest.mark.parametrize("kind", ["EarlyStopping", "ModelCheckpoint"])

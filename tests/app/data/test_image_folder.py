@@ -94,6 +94,13 @@ def test_what_is_hidden_or_no_photo_is_not_seen(plain: Path) -> None:
     assert found(plain) == expected
 
 
+def test_a_folder_of_packs_is_no_class(plain: Path) -> None:
+    plant(plain, {"packed/pets-photos-16-00000000/manifest.json": b"{}"})
+    data = image_folder(plain)
+    data.setup()
+    assert data.classes == ("cat", "cow", "dog")
+
+
 @pytest.mark.parametrize("kind", NO_FILES)
 def test_what_is_no_file_is_named_and_not_waited_for(plain: Path, kind: str) -> None:
     strange = no_file(plain / "cow" / "brown" / "x.jpg", kind)
@@ -260,14 +267,17 @@ def test_augmenting_mirrors() -> None:
 
 
 def test_it_trains(train: Train, tmp_path: Path) -> None:
-    for kind in ("one", "two"):
+    for kind in ("for ${f}", os.fsdecode(b"caf\xe9")):  # which is no UTF-8
         (tmp_path / "set" / kind).mkdir(parents=True)
         for number in range(12):
             save(tmp_path / "set" / kind / f"{number}.jpg", photograph(40, 50, number))
-    ended = train("data=image_folder", f"data.root={tmp_path}/set", "data.size=32", "engine.num_workers=2")
+    ended = train("data=image_folder", f"data.root={tmp_path}/set", "data.size=32", "engine.num_workers=2", "test=true")
     assert ended.code == 0, ended.output
+    assert {"test/accuracy/for ${f}", r"test/accuracy/caf\xe9"} <= ended.summary["metrics"].keys()
+    assert "Traceback" not in ended.output
     assert "your images in set/, SmallClassifier, loader pil" in ended.output.replace("\n", " ")
     assert ended.summary["choices"]["data"] == "image_folder"
+    (tmp_path / "set" / os.fsdecode(b"caf\xe9")).rename(tmp_path / "set" / "two")
     for broken in (tmp_path / "set").rglob("*.jpg"):
         broken.write_text("no photo")
     ended = train("data=image_folder", f"data.root={tmp_path}/set", "engine.num_workers=2", name="broken")

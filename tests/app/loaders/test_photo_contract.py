@@ -35,7 +35,8 @@ from support.photo_files import (
     reference,
     save,
 )
-from support.places import DATA
+from support.places import DATA, ROOT
+from support.processes import begin, ended
 from support.refusals import refusal
 
 # How far a photo's pixels may lie from Pillow's in the mean, of 256 levels; as they are, and resized.
@@ -256,6 +257,19 @@ def test_a_photo_that_ffmpeg_cannot_decode_leaves_no_log_behind() -> None:
         damaged = whole[:place] + bytes([255 - whole[place]]) + whole[place + 1 :]
         loader.decode(damaged, lambda *_: (0, 0, 64, 64), 64)
     assert not list(Path(tempfile.gettempdir()).glob(f"*.log.*.{os.getpid()}"))
+
+
+TERMINATED = """
+import os, signal, sys
+from strobe.app.loaders.spdl import SpdlLoader
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
+SpdlLoader(scale="device")
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_spdl_leaves_requests_to_end_to_us() -> None:
+    assert ended(begin("-c", TERMINATED, PYTHONPATH=str(ROOT / "src")), 7) == ""
 
 
 def imported_of(package: str) -> list[str]:

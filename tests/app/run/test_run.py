@@ -1,8 +1,10 @@
 """Whole runs: what they leave behind; what TensorBoard shows of one is tested beside a sweep's."""
 
 import csv
+import errno
 import logging
 import re
+import shutil
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
@@ -11,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from lightning import Trainer
+from omegaconf import OmegaConf
 from torch.distributed import HashStore
 from torch.utils.data import DataLoader
 
@@ -121,6 +124,46 @@ def test_a_rank_that_finds_nobody_says_so_without_a_traceback(monkeypatch: pytes
     said = explained(lost)
     assert isinstance(said, StrobeError)
     assert str(said) == "Rank 1 cannot reach rank 0, or that has ended: failed to recv, got 0 bytes"
+
+
+CPU_MEMORY = "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory\nframe #0"
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError(CPU_MEMORY), "out of memory at data.batch_size=9 (RuntimeError: [enforce fail at alloc_cpu"),
+        (MemoryError(), "out of memory at data.batch_size=9 (MemoryError: ); give less"),
+        (OSError(errno.EFBIG, "File too large"), "raise the limit (ulimit -f), or write no checkpoints"),
+    ],
+)
+def test_what_a_machine_lacks_is_one_sentence(error: Exception, said: str, tmp_path: Path) -> None:
+    told = explained(error, tmp_path, OmegaConf.create({"data": {"batch_size": 9}}))
+    assert isinstance(told, StrobeError)
+    assert said in str(told)
+    assert "\n" not in str(told)
+
+
+def test_a_run_whose_folder_is_removed_says_so(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    def remove(model: Any, _: Any) -> None:
+        if model.trainer.global_step == 2:
+            shutil.rmtree(model.trainer.default_root_dir)
+
+    before_each_step(monkeypatch, remove)
+    ended = train("logger=csv")
+    assert ended.code == 1
+    assert "Traceback" not in ended.output
+    assert f"{ended.directory} was removed while training ran" in ended.output
+
+
+@pytest.mark.parametrize(("code", "ends"), [(3, 3), ("enough", 1)])
+def test_a_callback_that_ends_the_run_chooses_its_exit_code(
+    code: object, ends: int, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before_each_step(monkeypatch, lambda *_: raising(SystemExit(code)))
+    ended = train()
+    assert ended.code == ends, ended.output
+    assert f"It ended itself: sys.exit({code!r})." in ended.output
 
 
 def test_a_run_whose_gpu_answers_no_more_leaves_its_record(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:

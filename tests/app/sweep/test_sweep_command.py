@@ -120,7 +120,7 @@ def test_two_sweeps_cannot_share_a_directory(train: Train, tmp_path: Path) -> No
     with alone_in(tmp_path, "hydra.sweep.dir"):
         ended = train("-m", "seed=1,2", f"hydra.sweep.dir={tmp_path}")
     assert ended.code == 2
-    assert f"hydra.sweep.dir={tmp_path}: another process is measuring into it" in ended.output
+    assert f"hydra.sweep.dir={tmp_path}: another process is writing into it" in ended.output
 
 
 def test_another_launcher_does_not_write_over_a_sweep(train: Train, tmp_path: Path) -> None:

@@ -76,7 +76,9 @@ def build(cfg: DictConfig, run_dir: Path) -> Parts:
 def build_model(cfg: DictConfig, data: ImageData) -> ImageClassifier:
     """A new model for the classes and channels of ``data``, which must be set up."""
     of_data = {"classes": data.classes, "channels": data.channels, "image_size": data.found["train"].given_size()}
-    model: ImageClassifier = _make(cfg.model, **of_data, batch_size=cfg.data.batch_size, _convert_="all")
+    make = _make(cfg.model, _partial_=True, _convert_="all")
+    # Not by Hydra, which would look for the key f of a class that is called ${f}.
+    model: ImageClassifier = make(**of_data, batch_size=cfg.data.batch_size)
     return model
 
 

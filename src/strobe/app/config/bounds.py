@@ -1,6 +1,7 @@
 """The bounds and choices that the schema gives its keys (``knob``), and the one sentence for a value outside them."""
 
 import dataclasses
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -33,9 +34,10 @@ def check_value(key: str, value: Any, rules: Mapping[str, Any]) -> None:
     if "choices" in rules and not all(each in rules["choices"] for each in values):
         raise ConfigError(f"{key}={value} is not a choice; choose one of {', '.join(rules['choices'])}")
     limits = {name: rules[name] for name in LIMITS if name in rules}
-    if not all(LIMITS[name][0](each, limit) for name, limit in limits.items() for each in values):
+    finite = not limits or all(map(math.isfinite, values))
+    if not finite or not all(LIMITS[name][0](each, limit) for name, limit in limits.items() for each in values):
         wanted = " and ".join(f"{LIMITS[name][1]} {limit}" for name, limit in limits.items())
-        raise ConfigError(f"{key}={value} is out of range; it must be {wanted}")
+        raise ConfigError(f"{key}={value} is out of range; it must be {wanted}{'' if finite else ' and finite'}")
 
 
 def _knobs(cfg: DictConfig) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:

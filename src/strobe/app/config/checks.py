@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,8 @@ from strobe.app.storage.address import check_address, check_open, check_slashes,
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
 from strobe.present.format import counted
-from strobe.process.launch import refuse
+from strobe.process.launch import rank, refuse
+from strobe.process.locks import alone_in
 from strobe.tune.script import seconds
 
 MOST_THREADS = 8  # for each core; more would only wait
@@ -38,6 +39,7 @@ STARTING = 5.0  # seconds, about, until a training takes its first step
 MOST_WORKERS = 64  # for each core; many of them may wait for a slow disk
 IMAGENET_STRIDE = 32  # pixels; behind the imagenet stem, the network reduces such an image to one position
 FOLDERS = ("loader.directory", "data.cache")  # of this machine, whatever the address of the data
+_alone = ExitStack()  # holds the lock of the run's folder
 
 
 def check(cfg: DictConfig) -> None:
@@ -323,6 +325,11 @@ class Preflight(Callback):
             # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
             refuse(mistake(error))
         _require_directory("hydra.run.dir", config.hydra.run.dir)
+        if rank() == 0 and not {"suite", "tune"} & set(config):  # whose commands lock their folder themselves
+            try:
+                _alone.enter_context(alone_in(Path(config.hydra.run.dir), "hydra.run.dir"))
+            except ConfigError as error:
+                refuse(error)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Check what all cells have in common, and where the sweep will write."""
@@ -340,6 +347,11 @@ class Preflight(Callback):
         except MISTAKES as error:
             refuse(mistake(error))
         _require_directory("hydra.sweep.dir", config.hydra.sweep.dir)
+
+
+def leave_folder() -> None:
+    """Let others write into the run's folder, which :class:`Preflight` has locked."""
+    _alone.close()
 
 
 def forget_refused_sweep() -> None:

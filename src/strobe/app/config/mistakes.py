@@ -13,13 +13,14 @@ from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, RangeSw
 from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from strobe.app.config.lightning import trainer_hints
 from strobe.app.config.register import CONF, composing, meanings, schemas
 from strobe.errors import ConfigError, StrobeError
 from strobe.overrides import key_of
 
-MISTAKES = (HydraException, OmegaConfBaseException, StrobeError)
+MISTAKES = (HydraException, OmegaConfBaseException, YAMLError, StrobeError)
 ADDED = {  # what has no key until it is added
     "callbacks": "+callbacks.NAME._target_=CLASS adds a callback, +callbacks.NAME.KEY=VALUE its arguments",
     "trainer": "+{}=VALUE gives this argument to Lightning's Trainer",
@@ -78,6 +79,11 @@ def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = 
     elif match := re.match(r"Error merging override (.+)", text):
         remedy = next((f"give {value}" for pattern, value in WANTED.items() if re.search(pattern, cause)), cause)
         message = f"{match[1]} does not fit; {remedy}"
+    elif match := re.match(r"In '([^']+)': ConfigKeyError .*full_key: (\S+).*object_type=(\w+)", text, re.DOTALL):
+        known = [match[2][: match[2].rfind(".") + 1] + field for field in _fields().get(match[3], ())]
+        message = f"{match[1]}.yaml: {match[2]} is not a key; {suggestion(match[2], known)}"
+    elif isinstance(error, YAMLError):
+        message = f"{' '.join(text.split())}; mend this YAML"
     elif match := re.match(r"Multiple values for ([^.\s]+)\.", text):
         message = f"{match[1]} has a choice already; give {match[1]}=CHOICE, without a +"
     elif match := re.match(r"Ambiguous value for argument '(([^=]+)=(.+))'", text):
@@ -178,12 +184,17 @@ def _by_meaning(words: str, known: Sequence[str]) -> list[str]:
 
 def _choices_with(group: str, leaf: str) -> list[str]:
     """The choices of a group whose schema has this key, such as ``loader=native``."""
-    fields = {kind.__name__: {one.name for one in dataclasses.fields(kind)} for kind in schemas()}
+    fields = _fields()
     return [
         f"{group}={path.stem}"
         for path in sorted(CONF.glob(f"{group}/*.yaml"))
         if any(leaf in fields[name] for name in re.findall(r"^ +- /(\w+)@_here_", path.read_text(), re.MULTILINE))
     ]
+
+
+def _fields() -> dict[str, list[str]]:
+    """The keys of each schema, by its name."""
+    return {kind.__name__: [one.name for one in dataclasses.fields(kind)] for kind in schemas()}
 
 
 def _keys(name: str, overrides: Sequence[str]) -> list[str]:

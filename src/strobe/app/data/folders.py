@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
+from strobe.app.loaders.packing import MANIFEST
 from strobe.app.loaders.sources import PathTable
 from strobe.app.loaders.threads import DISK_THREADS
 from strobe.app.storage.folder import RemoteFolder
@@ -20,13 +21,15 @@ Folder = LocalFolder | RemoteFolder
 def files_of_classes(folder: Folder, suffixes: tuple[str, ...], *, below: bool) -> dict[str, PathTable]:
     """Each class in ``folder`` with its files, both sorted by name: directly in its folder, or at any depth ``below``.
 
-    ``suffixes`` are in lower case; the case of a file's name does not matter. A class's label is its place.
+    ``suffixes`` are in lower case; the case of a file's name does not matter. A class's label is its place. A folder in
+    which ``loader=packed`` keeps its packs is no class. Of a name that is no UTF-8 the other bytes are escaped.
     """
     classes = folder.folders()
     with ThreadPoolExecutor(DISK_THREADS) as pool:
         folders = [folder / name for name in classes]
         tables = pool.map(lambda one: PathTable(one.files(suffixes, below=below), str(one)), folders)
-        return dict(zip(classes, tables, strict=True))
+        found = dict(zip(classes, tables, strict=True))
+    return {_legible(name): files for name, files in found.items() if files or not _holds_packs(folder / name)}
 
 
 def flat(
@@ -47,6 +50,14 @@ def flat(
         raise DataError(f"{folder / empty} holds no {', '.join(suffixes)} file; add {kind}s or remove the folder")
     counts = torch.tensor([len(files) for files in classes.values()])
     return PathTable.joined(list(classes.values())), torch.arange(len(classes)).repeat_interleave(counts)
+
+
+def _legible(name: str) -> str:
+    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
+
+
+def _holds_packs(folder: Folder) -> bool:
+    return any((folder / name).holds(MANIFEST) for name in folder.folders())
 
 
 def _holds(folder: Folder, suffixes: tuple[str, ...]) -> bool:

@@ -87,10 +87,12 @@ def opened(content: bytes) -> Image.Image:
 def by_pillow(photo: Image.Image, frame: Frame, size: int) -> Tensor:
     """Colours (3, size, size) uint8 of an opened photo; raises any exception when it cannot be read.
 
-    Anything that is not RGB is converted to it: grey, palettes, transparency (dropped) and CMYK.
+    Anything that is not RGB is converted to it: grey, also in 16 bits, palettes, transparency (dropped) and CMYK.
     """
     top, left, height, width = frame(photo.height, photo.width)
     part: Image.Image = photo.crop((left, top, left + width, top + height))
+    if part.mode.startswith("I"):  # grey in 16 bits, which Pillow would clip at 255
+        part = Image.fromarray((np.asarray(part) // 257).astype(np.uint8))
     if part.mode != "RGB":
         part.info.pop("transparency", None)  # the conversion would warn about it, without changing a colour
         part = part.convert("RGB")

@@ -1,6 +1,10 @@
 """Photos by FFmpeg, through SPDL's ``spdl.io`` (https://github.com/facebookresearch/spdl)."""
 
 import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -11,6 +15,7 @@ from torch import Tensor
 
 from strobe.app.loaders.photos import Box, Frame, PhotoLoader
 from strobe.errors import DataError
+from strobe.process.signals import REQUESTS
 
 # FFmpeg's names of 8-bit formats in JPEG and PNG. It converts others (CMYK, 16 bits) as no other decoder does.
 FORMS = {"yuvj420p", "yuvj422p", "yuvj440p", "yuvj444p", "gray", "monob", "pal8", "ya8", "rgb24", "rgba"}
@@ -70,16 +75,29 @@ def _filters(tall: int, wide: int, box: Box, size: int) -> str:
     return ",".join(steps)
 
 
+@contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Take requests back from a library that takes them over in C within the block, of which Python knows nothing."""
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            for number in REQUESTS:
+                if (handler := signal.getsignal(number)) is not None:
+                    signal.signal(number, handler)
+
+
 @cache
 def _library() -> ModuleType:
     """``spdl.io``, with FFmpeg's libraries loaded; no log is left behind of photos that FFmpeg cannot decode."""
     for flag, value in {"GLOG_logtostderr": "1", "GLOG_minloglevel": "3"}.items():  # which it reads when it is loaded
         os.environ.setdefault(flag, value)
     try:
-        import spdl.io
-        from spdl.io.utils import set_ffmpeg_log_level
+        with _handlers_kept():  # its Google logging answers SIGTERM with a dump of its stack
+            import spdl.io
+            from spdl.io.utils import set_ffmpeg_log_level
 
-        set_ffmpeg_log_level(QUIET)
+            set_ffmpeg_log_level(QUIET)
     except ImportError as error:
         raise DataError(f"loader=spdl needs SPDL ({error}); install it with: pip install 'spdl==0.8.*'") from error
     except RuntimeError as error:

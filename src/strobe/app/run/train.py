@@ -5,6 +5,7 @@ import logging
 import math
 import shutil
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -43,6 +44,7 @@ from strobe.app.run.faulty_files import others_named
 from strobe.app.run.forecast import Forecast
 from strobe.app.run.monitored import missing_metric
 from strobe.attach.lost_ranks import LostRanks
+from strobe.attach.place import FULL
 from strobe.attach.record import begin, meanwhile, readable, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
@@ -50,6 +52,7 @@ from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.measure import contention, pagecache
 from strobe.probe.ceilings import blank
 from strobe.probe.ranks import Ranks, together
+from strobe.process.fork import MEMORY
 from strobe.process.launch import rank
 from strobe.process.signals import DEADLINE, AskedToEnd, Requests, exit_code, requests
 from strobe.records.joining import forget_failures, says_gone, what_failed
@@ -59,7 +62,6 @@ from strobe.report.terminal import print_summary
 log = logging.getLogger(__name__)
 
 ASKING = 0.03  # seconds, in which that is asked
-FULL = (errno.ENOSPC, errno.EDQUOT)  # a disk, or what the user may have of it
 MOST_FILES = 200  # of which it is asked whether the page cache holds them
 
 
@@ -68,7 +70,7 @@ def run(cfg: DictConfig) -> None:
 
     Raises:
         StrobeError: Something that the user can fix.
-        SystemExit: 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal was closed.
+        SystemExit: 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal was closed; else of one's own callback.
     """
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     quieten()
@@ -98,18 +100,35 @@ def explained(
     """An error of Lightning, of loader processes or of the disk as one that says what to do; any other as it is."""
     if (lacking := missing_metric(error, cfg)) is not None:
         return lacking
-    if isinstance(error, MisconfigurationException):
+    if isinstance(error, MisconfigurationException) or "`val_check_interval`" in str(error):
         return ConfigError(f"Lightning refuses this run: {' '.join(str(error).split())}")
-    if isinstance(error, OSError) and error.errno in FULL and run_dir is not None and cfg is not None:
-        no_semaphore = shutil.disk_usage("/dev/shm").free < 1e6 < shutil.disk_usage(run_dir).free
-        return (
-            full_shared_memory() if no_semaphore else DataError(f"The disk is full: {_no_space(run_dir, cfg, model)}")
-        )
+    if run_dir is not None and cfg is not None and (short := _short_of(error, run_dir, cfg, model)):
+        return short
     if run_dir is not None and (failed := what_failed(run_dir, error)) and "rank" in failed:
         return StrobeError(f"{failed['message']}. The record is in {run_dir}")
     if rank() and says_gone(error):
         return StrobeError(f"Rank {rank()} cannot reach rank 0, or that has ended: {str(error).partition(chr(10))[0]}")
     return (isinstance(error, RuntimeError) and lost_batch(error)) or error
+
+
+def _short_of(error: Exception, run_dir: Path, cfg: DictConfig, model: nn.Module | None) -> DataError | None:
+    """What to do about an error of this machine's: its disk, or its memory; None for any other."""
+    if (number := getattr(error, "errno", None)) in FULL:
+        no_semaphore = shutil.disk_usage("/dev/shm").free < 1e6 < shutil.disk_usage(run_dir).free
+        return (
+            full_shared_memory() if no_semaphore else DataError(f"The disk is full: {_no_space(run_dir, cfg, model)}")
+        )
+    if number == errno.EFBIG:
+        return DataError(
+            f"A file of this run grew beyond what one may have here, in {run_dir} or in {tempfile.gettempdir()}; raise "
+            "the limit (ulimit -f), or write no checkpoints with checkpoint.save=none"
+        )
+    words = f"{type(error).__name__}: {error}".partition("\n")[0]
+    if isinstance(error, RuntimeError | MemoryError | OSError) and MEMORY.search(words):
+        return lost_batch(error) or DataError(
+            f"Training ran out of memory at data.batch_size={cfg.data.batch_size} ({words}); give less"
+        )
+    return None
 
 
 class Run:
@@ -205,6 +224,8 @@ class Run:
 
     def _end(self, status: str, error: BaseException | None, *, hangs: bool) -> None:
         path = self.run_dir / "summary.json"
+        if not self.run_dir.is_dir():
+            raise DataError(f"{self.run_dir} was removed while training ran, so nothing is left of it; train again")
         if rank() != 0 and status != "failed":
             if self.parts and status == "completed":
                 self.requests.patience = 0.0
