@@ -4,8 +4,8 @@ import gc
 import os
 import socket
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,16 +21,27 @@ from .schedule import ACTIVE, Schedule
 from .tables import OperatorTables
 from .trace_writer import Budget, TraceWriter
 
+CUPTI = "TEARDOWN_CUPTI"  # the variable that torch reads where a recording ends
+_recorded = False  # whether there has been a Tracer of a GPU in this process
 
-def detach_cupti() -> None:
-    """Let torch detach CUPTI, CUDA's profiler, when it has recorded: else later steps take longer (pytorch #144455).
 
-    Only for a single recording: the next one may come before CUPTI is detached (kineto #1554). Before CUDA 12.6 this
-    breaks CUDA graphs; torch takes it back for those of torch.compile. A user's own choice stays.
+@contextmanager
+def detaching_cupti() -> Iterator[None]:
+    """Let torch detach CUPTI, CUDA's profiler, if it ends a recording: else later steps take longer (pytorch #144455).
+
+    Only for the first recording of a process, if its Tracer makes no other: the next one, which may be the user's, may
+    come before CUPTI is detached (kineto #1554). Before CUDA 12.6 this breaks CUDA graphs; torch forbids it for those
+    of torch.compile. A user's own choice stays.
     """
     numbers = (torch.version.cuda or "0").split(".")
-    if tuple(map(int, numbers[:2])) >= (12, 6):
-        os.environ.setdefault("TEARDOWN_CUPTI", "1")
+    unset = CUPTI not in os.environ and tuple(map(int, numbers[:2])) >= (12, 6)
+    if unset:
+        os.environ[CUPTI] = "1"
+    try:
+        yield
+    finally:
+        if unset and os.environ.get(CUPTI) == "1":  # or torch has forbidden it
+            del os.environ[CUPTI]
 
 
 @dataclass
@@ -50,9 +61,11 @@ class Tracer:
         self.cycle = 0  # it grows when a cycle's trace is due
         self.last_cycle: list[Step] = []  # the steps of the last trace, with one that failed
         self._cycle_steps: list[Step] = []
+        global _recorded  # noqa: PLW0603  # a process has one CUPTI
+        of_gpu = ProfilerActivity.CUDA in self.activities
         once = self.schedule.repeat == 1 and not self.writer.budget.wants_probe
-        if once and ProfilerActivity.CUDA in self.activities:
-            detach_cupti()
+        self._ending = detaching_cupti if of_gpu and once and not _recorded else nullcontext
+        _recorded |= of_gpu
         self._profiler: Any = torch.profiler.profile(  # its attributes are meant to be read, not typed to be set
             activities=self.activities,
             schedule=self._action,
@@ -92,7 +105,8 @@ class Tracer:
         else:
             self._end_step(phases)
             self.steps += self._cycle_steps[-1:] if self.active else []
-            self._profiler.step()
+            with self._ending():
+                self._profiler.step()
         self.loading.watch(self.schedule, self._profiler.step_num - self.first)
         self.begin()
 
@@ -106,7 +120,8 @@ class Tracer:
             self._end_step(phases)
         drop = None if begun else f"ProfilerStep#{self._profiler.step_num}"
         self._profiler.on_trace_ready = partial(self._write, whole=False, drop=drop) if self._cycle_steps else None
-        self._profiler.stop()
+        with self._ending():
+            self._profiler.stop()
 
     def abandon(self) -> None:
         """Stop without writing, whatever state an error left.

@@ -341,7 +341,7 @@ CUPTI, RECORDED = "TEARDOWN_CUPTI", [ProfilerActivity.CPU, ProfilerActivity.CUDA
         (RECORDED[:1], 1, "13.2", None, None),
     ],
 )
-def test_cupti_is_detached_after_a_single_recording_of_a_gpu(
+def test_cupti_is_detached_after_the_single_recording_of_a_gpu_in_a_process(
     *,
     recorded: list[Any],
     repeat: int,
@@ -354,7 +354,21 @@ def test_cupti_is_detached_after_a_single_recording_of_a_gpu(
     monkeypatch.setattr(torch.version, "cuda", version)
     monkeypatch.setattr(os, "environ", {} if before is None else {CUPTI: before})
     monkeypatch.setattr(tracer, "activities", lambda _: recorded)
-    monkeypatch.setattr(torch.profiler, "profile", lambda **_: SimpleNamespace(start=lambda: None, step_num=0))
-    tracing = tracer.Tracing(Ranges())
-    tracing.start(Schedule(repeat=repeat), {}, torch.device("cpu"), None, directory=tmp_path, traces=[])
-    assert os.environ.get(CUPTI) == after
+    monkeypatch.setattr(tracer, "_recorded", False)
+    seen = list[str | None]()
+
+    def profile(**_: Any) -> Any:
+        look = lambda: seen.append(os.environ.get(CUPTI))  # noqa: E731
+        state = {"step_num": 0, "current_action": ProfilerAction.RECORD_AND_SAVE}
+        return SimpleNamespace(start=lambda: None, step=look, stop=look, **state)
+
+    monkeypatch.setattr(torch.profiler, "profile", profile)
+    for expected in (after, before):  # the second fit of a process leaves the variable
+        tracing = tracer.Tracing(Ranges())
+        tracing.start(Schedule(repeat=repeat), {}, torch.device("cpu"), None, directory=tmp_path, traces=[])
+        assert tracing.tracer is not None
+        tracing.tracer.step(())
+        tracing.stop((), failed=False)
+        assert seen == [expected] * 2
+        seen.clear()
+        assert os.environ.get(CUPTI) == before
