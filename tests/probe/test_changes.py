@@ -148,18 +148,27 @@ def threads_in_a_worker(_: int) -> int:
     return torch.get_num_threads()
 
 
-def test_threads_and_precision_of_products_stay_as_they_are_asked_for(install: Install) -> None:
+def precision_in_a_worker(_: Any) -> str:
+    torch.backends.cuda.matmul.fp32_precision = "ieee"
+    return str(torch.backends.cuda.matmul.fp32_precision)
+
+
+def test_threads_and_precision_of_products_stay_as_they_are_asked_for(
+    install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
     install("threads=3", "matmul_precision=high", "engine.multiprocessing_context=fork")
     assert torch.get_num_threads() == 3
     torch.set_num_threads(1)
     torch.set_float32_matmul_precision("highest")
     torch.backends.cuda.matmul.fp32_precision = "ieee"
     torch.backends.cuda.matmul.allow_tf32 = False
+    monkeypatch.setattr(torch.backends, "fp32_precision", "ieee")  # which does not set what a function has set
     assert torch.backends.cuda.matmul.fp32_precision == "tf32"
     assert (torch.get_num_threads(), torch.get_float32_matmul_precision()) == (3, "high")
     items: Any = DATA
     loader = DataLoader(items, num_workers=1, collate_fn=lambda _: torch.get_num_threads())
     assert next(iter(loader)) == 1  # as torch has it in loader processes
+    assert next(iter(DataLoader(items, num_workers=1, collate_fn=precision_in_a_worker))) == "ieee"
     assert not multiprocessing.active_children()
 
 

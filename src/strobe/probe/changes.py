@@ -287,12 +287,15 @@ def _keep(torch: Any, name: str, value: Any) -> None:
 
 
 def _refuse(kind: Any, names: Sequence[str]) -> None:
-    """Let the script set these attributes without effect: they say what has been set by a function."""
-    given = kind.__setattr__
+    """What the script sets here is ignored: Strobe has set the precision. Processes that are forked set their own.
+
+    The one for all backends, ``torch.backends.fp32_precision``, holds only where none was set for products.
+    """
+    given, home = kind.__setattr__, os.getpid()
 
     @functools.wraps(given)
     def refused(self: Any, name: str, value: Any) -> None:
-        if name not in names:
+        if name not in names or os.getpid() != home:
             given(self, name, value)
 
     kind.__setattr__ = refused
