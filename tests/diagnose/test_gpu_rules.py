@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from strobe.diagnose.attribution import attribution
+from strobe.diagnose.predict import step_of
 from strobe.diagnose.promise import bound
 from strobe.diagnose.rank import diagnose
 from strobe.diagnose.rules import Finding
@@ -468,7 +470,7 @@ def test_a_callback_that_waits_for_the_gpu_costs_what_that_idles() -> None:
     assert causes(record) == ["nothing"]
     (finding,) = diagnose(starved(record, 0.01))
     assert finding.title == "TQDMProgressBar takes 10% of each step"
-    assert "The GPU works on meanwhile, but for 10 ms of each step." in finding.evidence
+    assert "The GPU works meanwhile; it idles for 10 ms of each step." in finding.evidence
     assert bound(finding.as_dict()).endswith("up to 1.11x as fast")
     record.summary["trace_evidence"]["syncs"] = [{"name": "aten::item", "phase": "callbacks", "seconds": 0.079}]
     (finding,) = diagnose(record)
@@ -481,6 +483,53 @@ def test_a_callback_that_starves_the_gpu_is_named() -> None:
     (finding,) = diagnose(record)
     assert finding.title == "TQDMProgressBar takes 80% of each step"
     assert bound(finding.as_dict()).endswith("up to 5.0x as fast")
+
+
+def beside(record: Record, **means: float) -> Record:
+    """Callbacks of these names, that take so many seconds of a step."""
+    record.summary["callbacks"] = [
+        {"name": name, "kind": "callback", "mean": mean, "longest": mean, "calls": 380} for name, mean in means.items()
+    ]
+    return record
+
+
+def test_callbacks_share_the_time_in_which_the_gpu_idles() -> None:
+    record = starved(running_ahead(**WAITED | {"callbacks": 0.0845}), 0.01)
+    findings = diagnose(beside(record, First=0.042, Second=0.042))
+    assert [one.title for one in findings] == [f"{name} takes 5% of each step" for name in ("First", "Second")]
+    assert [one.lost for one in findings] == pytest.approx([0.05, 0.05])
+
+
+@pytest.mark.parametrize(
+    ("means", "where"),
+    [
+        ({"Average": 0.03, "Shown": 0.02}, "Average"),
+        ({"Average": 0.03, "Shown": 0.026}, "callbacks"),  # which may be the one that waits
+        ({"Average": 0.03, "Shown": 0.015, "Saved": 0.015}, "callbacks"),
+        ({"Average": 0.02}, "callbacks"),
+        ({}, "callbacks"),
+    ],
+)
+def test_a_callback_is_named_where_only_it_is_long_enough_to_wait(means: dict[str, float], where: str) -> None:
+    record = beside(starved(running_ahead(**WAITED | {"callbacks": 0.0845}), 0.05), **means)
+    record.summary["trace_evidence"]["syncs"] = [{"name": "aten::item", "phase": "callbacks", "seconds": 0.025}]
+    (finding,) = of("synchronisation", record)
+    assert finding.title.startswith(f"aten::item in {where} waits for the GPU for 25 ms")
+
+
+@pytest.mark.parametrize("is_traced", [True, False])
+def test_only_a_trace_tells_when_the_gpu_idles_within_its_phases(is_traced: bool) -> None:
+    """Without one, events count starving as work; outside of these phases they tell."""
+    record = beside(running_ahead(**WAITED | {"forward": 0.05, "callbacks": 0.0345}), Audit=0.03)
+    record.summary["garbage_seconds"] = 0.02
+    if not is_traced:
+        record.summary["trace_evidence"] = None
+    step = step_of(record)
+    assert step is not None
+    parts = {part.cause: part.seconds for part in attribution(record, step)}
+    bounded = 0.0015 * 3 / 5
+    assert parts["garbage_collection"] == pytest.approx(bounded * 2 / 3 if is_traced else 0.02)
+    assert parts["callback"] == pytest.approx(bounded if is_traced else 0.0015)
 
 
 def test_an_update_that_starves_the_gpu_is_named() -> None:

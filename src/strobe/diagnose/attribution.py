@@ -46,8 +46,11 @@ TRIED = {  # computing below what the machine gives, as far as the model alone w
     "precision": ("trainer.precision", "computing in the slower precision"),
 }
 PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
-ON_HOST = (  # causes that are what a GPU's host does: together they cost no more than the time in which the GPU idles
-    *("uneven_steps", "background_thread", "callback", "logging", "checkpoint", "garbage_collection", "stalled"),
+# Causes that are what a GPU's host does: together they cost no more than the time in which the GPU idles. Within its
+# phases only a trace tells when it does.
+IN_CALLBACKS = ("callback", "logging", "checkpoint")
+ON_HOST = (
+    *(*IN_CALLBACKS, "uneven_steps", "background_thread", "garbage_collection", "stalled"),
     *("library_call", "outside_torch", "python_code"),
 )
 COMPUTING = {"forward": "the forward pass", "backward": "the backward pass", "other": "code outside all phases"}
@@ -78,8 +81,9 @@ def attribution(record: Record, step: Step) -> list[Part]:
     """The parts of a step and of the time after it, which add up; the largest first."""
     total = step.total * step.images
     parts = [part for part in _parts(record, step) if part.seconds > 0]
-    most = min(1.0, step.spare / max(1e-9, sum(part.seconds for part in parts if part.cause in ON_HOST)))
-    parts = [replace(part, seconds=part.seconds * most) if part.cause in ON_HOST else part for part in parts]
+    bounded = ON_HOST if record.number("trace_evidence", "device_busy") is not None else IN_CALLBACKS
+    most = min(1.0, step.spare / max(1e-9, sum(part.seconds for part in parts if part.cause in bounded)))
+    parts = [replace(part, seconds=part.seconds * most) if part.cause in bounded else part for part in parts]
     excess = max(1.0, sum(part.seconds for part in parts) / total)
     parts = [replace(part, seconds=part.seconds / excess) for part in parts]
     waits = {cause: total * share for cause, share in waits_for_cores(record, step).items()}
@@ -96,9 +100,10 @@ def attribution(record: Record, step: Step) -> list[Part]:
     return sorted((replace(part, share=part.seconds / total) for part in parts), key=lambda part: -part.seconds)
 
 
-def seconds_of(cause: str, record: Record, step: Step) -> float:
-    """Of a mean step, all parts of this cause."""
-    return sum(part.seconds for part in attribution(record, step) if part.cause == cause)
+def seconds_of(cause: str, record: Record, step: Step, *, subject: str | None = None) -> float:
+    """Of a mean step, all parts of this cause, or those of a subject."""
+    parts = [part for part in attribution(record, step) if part.cause == cause]
+    return sum(part.seconds for part in parts if subject is None or part.subject == subject)
 
 
 def fixed_cost(record: Record, step: Step) -> float:

@@ -2,6 +2,7 @@
 
 import math
 
+from strobe.diagnose.attribution import seconds_of
 from strobe.diagnose.hooks import Hook, added_callbacks, class_of, hooks
 from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
@@ -77,25 +78,26 @@ def _finding(
     """The finding about a hook; ``saved`` is in seconds of a mean step."""
     name = "Saving checkpoints" if hook.cause == "checkpoint" else hook.name
     who = f"Hooks of {name} itself take" if hook.kind == "module" else f"{name} takes"
-    title = f"{who} {percent(_cost(hook, step) / step.seconds)} of each step"
+    title = f"{who} {percent(_cost(record, hook, step) / step.seconds)} of each step"
     measured = _measured(record)
     often = f"it takes notable time in {hook.calls:,.0f} of {measured:,.0f} steps, " if hook.calls and measured else ""
     several = f" ({len(hook.names)} instances)" if len(hook.names) > 1 else ""
     evidence = f"{name} costs {duration(hook.mean)} per mean step{several}: {often}up to {duration(hook.longest)}."
-    if hook.mean > step.spare:
-        evidence += f" The GPU works on meanwhile, but for {duration(step.spare)} of each step."
+    if sum(one.mean for one in hooks(record)) > step.spare:
+        evidence += f" The GPU works meanwhile; it idles for {duration(step.spare)} of each step."
     predicted = without(step, pause=max(0.0, saved))
     return Finding(hook.cause, title, evidence, advice, overrides, predicted, subject=hook.name)
 
 
 def _notable(record: Record, step: Step, cause: str) -> list[Hook]:
     """The hooks of this cause that cost a notable share of the step."""
-    return [hook for hook in hooks(record) if hook.cause == cause and _cost(hook, step) >= NOTABLE * step.seconds]
+    least = NOTABLE * step.seconds
+    return [hook for hook in hooks(record) if hook.cause == cause and _cost(record, hook, step) >= least]
 
 
-def _cost(hook: Hook, step: Step) -> float:
-    """Seconds of a step: on a GPU, where a hook may wait for what was queued before, those in which that idles."""
-    return min(hook.mean, step.spare)
+def _cost(record: Record, hook: Hook, step: Step) -> float:
+    """Seconds of a step: on a GPU, where hooks may wait for what was queued before, its part of those that are lost."""
+    return hook.mean if math.isinf(step.spare) else seconds_of(hook.cause, record, step, subject=hook.name)
 
 
 def _measured(record: Record) -> float:

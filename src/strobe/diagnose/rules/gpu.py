@@ -61,8 +61,10 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
     worst = max(syncs, key=_seconds)
     name = str(worst.get("name"))
     within = IN_WORDS.get(str(worst["phase"]), worst["phase"]) if worst.get("phase") else ""
-    if worst.get("phase") == "callbacks" and (longest := hooks(record)[:1]):
-        within = longest[0].name
+    if worst.get("phase") == "callbacks" and (by_cost := hooks(record)):
+        beside = sum(hook.mean for hook in by_cost[1:])
+        if by_cost[0].mean >= _seconds(worst) > beside:  # else another one may be what waits
+            within = by_cost[0].name
     during = f" in {within}" if within else ""
     share = percent(min(1.0, stall / step.seconds))
     calls = as_number(worst.get("calls")) or 1
