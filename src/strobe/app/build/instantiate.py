@@ -77,8 +77,10 @@ def build_model(cfg: DictConfig, data: ImageData) -> ImageClassifier:
     """A new model for the classes and channels of ``data``, which must be set up."""
     of_data = {"classes": data.classes, "channels": data.channels, "image_size": data.found["train"].given_size()}
     make = _make(cfg.model, _partial_=True, _convert_="all")
-    # Not by Hydra, which would look for the key f of a class that is called ${f}.
-    model: ImageClassifier = make(**of_data, batch_size=cfg.data.batch_size)
+    try:  # not by Hydra, which would look for the key f of a class that is called ${f}
+        model: ImageClassifier = make(**of_data, batch_size=cfg.data.batch_size)
+    except TypeError as error:
+        raise ConfigError(f"model._target_={cfg.model._target_} could not be made: {error}") from error
     return model
 
 
