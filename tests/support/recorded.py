@@ -95,3 +95,12 @@ def with_batches(record: Record, rate: float) -> Record:
     entry = {"overrides": [f"data.batch_size={size}"], "side": "model", "cpu_seconds": 0.01, "images_per_step": size}
     record.summary["ceilings"]["alternatives"].append(entry | {"rate": rate, "interval": [rate * 0.98, rate * 1.02]})
     return record
+
+
+def own_loop(summary: dict[str, Any], config: dict[str, Any]) -> None:
+    """A script's own loop, in which nothing is measured beside training, and nothing tells when it copies."""
+    summary.update(script="train.py", ceilings=None)
+    summary["step_seconds"]["forward"] += summary["step_seconds"].pop("transfer")
+    summary["device_seconds"].pop("transfer")
+    config.clear()
+    config.update(loop=True, unasked=True)
