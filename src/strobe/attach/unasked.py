@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from strobe.attach.entry import DIRECTORY, WANTED, is_set, traces
 from strobe.attach.updates import Passes, Updates
-from strobe.probe.changes import calling_thread, give_batches, is_unasked, once_imported, training_threads
+from strobe.probe.changes import give_batches, is_unasked, note_thread, once_imported
 
 if TYPE_CHECKING:
     from strobe.attach.settings import Asked
@@ -113,31 +113,27 @@ def _before_update(optimizer: Any, given: tuple[Any, ...], named: dict[str, Any]
 def _after_update(optimizer: Any, *_: Any) -> None:
     if _is_compiling():
         return
+    from strobe.callbacks.accelerators import is_capturing
+
     if (training := _followed()) is not None:
         training.phases.after_update(optimizer)
-    elif not isinstance(optimizer, Passes) and (thread := calling_thread()) is not None:
-        training_threads.add(thread)
-    if (training is None and not is_unasked(_home)) or _is_captured():
+    elif not isinstance(optimizer, Passes):
+        note_thread()
+    if training is None and not is_unasked(_home):
         return
-    if training is not None:
+    if is_capturing():  # it computes nothing now, and what ends a step would break the CUDA graph
+        _tell_of_replays()
+    elif training is not None:
         training.guarded(training.loops.updated, optimizer)
     else:
         _begin(lambda loops, asked: loops.begin_updates(asked, optimizer), Updates(optimizer))
 
 
-def _is_captured() -> bool:
-    """Whether an update goes into a CUDA graph: it computes nothing now, and what ends a step would break the graph."""
-    from strobe.callbacks.accelerators import is_capturing
-
-    return is_capturing() and _tell_of_replays()
-
-
 @cache
-def _tell_of_replays() -> bool:
+def _tell_of_replays() -> None:
     from strobe.process.output import note
 
     note("Strobe sees no update where a CUDA graph replays it, so it may not record the steps that do so.")
-    return True
 
 
 def _is_compiling() -> bool:

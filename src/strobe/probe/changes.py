@@ -51,7 +51,7 @@ LOADERS = {  # modules, and the class in each that scripts iterate over
     "torchdata.stateful_dataloader.stateful_dataloader": "StatefulDataLoader",
 }
 ASKED = ("strobe.attach.callback", "strobe.attach.watch")  # imported once a script itself asks for what Strobe records
-training_threads = WeakSet[Thread]()  # in which an optimizer has stepped, beside the main one
+_training_threads = WeakSet[Thread]()  # in which an optimizer has stepped, beside the main one
 
 Asked = Mapping[str, Any]
 
@@ -136,11 +136,17 @@ def is_unasked(home: int) -> bool:
     """Whether this is a thread that trains, in the process ``home``, whose script has not asked for records."""
     if os.getpid() != home or any(name in sys.modules for name in ASKED):
         return False
-    return get_ident() == main_thread().ident or calling_thread() in training_threads
+    return get_ident() == main_thread().ident or _calling_thread() in _training_threads
 
 
-def calling_thread() -> Thread | None:
-    """The thread that calls, if Python has started it: autograd's, for one, it has not."""
+def note_thread() -> None:
+    """An optimizer has stepped in the calling thread: it is one that trains."""
+    if get_ident() != main_thread().ident and (thread := _calling_thread()) is not None:
+        _training_threads.add(thread)
+
+
+def _calling_thread() -> Thread | None:
+    """The thread that calls; None if Python has not started it, as it has not started autograd's."""
     known = (one for one in threading.enumerate() if one.ident == get_ident() and not isinstance(one, _DummyThread))
     return next(known, None)
 
