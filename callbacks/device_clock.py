@@ -102,7 +102,7 @@ class DeviceClock:
         Each has `total`, the phases and `idle`, which add up to `total`, and `exposed_wait`, within them. `gap`, which
         lies between it and a step that was begun by ``restart``, is added before that next step is returned.
         """
-        while self._pending and not self._captures() and self._pending[0][1][-1][1].query():
+        while self._pending and not self._captures() and _end(self._pending[0]).query():
             self._take_oldest()
         read, self._read = self._read, []
         return read
@@ -110,7 +110,7 @@ class DeviceClock:
     def finish(self) -> list[dict[str, float]]:
         """The remaining steps, after waiting for the device."""
         if self._pending:
-            self._pending[-1][1][-1][1].synchronize()
+            _end(self._pending[-1]).synchronize()
         return self.ready()
 
     def _begin(self) -> None:
@@ -124,7 +124,7 @@ class DeviceClock:
     def _bound(self) -> None:
         """Wait for the oldest step if too many are unread."""
         if len(self._pending) > MOST_PENDING:
-            self._pending[0][1][-1][1].synchronize()
+            _end(self._pending[0]).synchronize()
             self._take_oldest()
 
     def _take_oldest(self) -> None:
@@ -151,3 +151,8 @@ class DeviceClock:
             *past, begun = [event for _, event in marks]
             self._latest[GAP] = self._latest.get(GAP, 0.0) + past[0].elapsed_time(begun) / 1000
             self._unused += past
+
+
+def _end(pending: tuple[bool, list[_Mark]]) -> Any:
+    """The event that ends a step, or a gap."""
+    return pending[1][-1][1]

@@ -47,7 +47,7 @@ EXPLAINED = (
     ("synchronisation", "logging", "the logger is what waits for the device"),
     *((cause, "synchronisation", "it waits for the device") for cause in ("callback", "logging", "optimizer")),
 )
-WHERE = {"callback": "callbacks", "logging": "callbacks", "optimizer": "optimizer"}  # it must wait, to explain these
+WAITS_IN = {"callback": "callbacks", "logging": "callbacks", "optimizer": "optimizer"}  # for the GPU, each of these
 # Time that the run itself lost, as its steps show: a cause, however uncertain the gain of a remedy.
 LOST = (
     "straggler",
@@ -136,7 +136,13 @@ def _is_worth_fixing(finding: Finding, shares: Mapping[tuple[str, str], float]) 
 def _covers(stronger: Finding, finding: Finding) -> bool:
     """Whether it explains the other finding, or changes the same keys."""
     explained = any((finding.cause, stronger.cause) == (symptom, cause) for symptom, cause, _ in EXPLAINED)
-    for one, other in ((finding, stronger), (stronger, finding)):
-        if one.cause == "synchronisation":
-            explained &= WHERE.get(other.cause, one.subject) == one.subject
-    return explained or not set(stronger.overrides).isdisjoint(finding.overrides)
+    if explained and _in_one_phase(stronger, finding):
+        return True
+    return not set(stronger.overrides).isdisjoint(finding.overrides)
+
+
+def _in_one_phase(*findings: Finding) -> bool:
+    """Of a wait for the GPU and another finding: whether it waits in that one's phase; else True."""
+    waits = [one.subject for one in findings if one.cause == "synchronisation"]
+    phases = [WAITS_IN[one.cause] for one in findings if one.cause in WAITS_IN]
+    return not waits or not phases or waits == phases

@@ -44,7 +44,7 @@ def in_libraries(record: Record) -> dict[str, tuple[str, float]]:
         seen = looks(record, phase)
         counted = _outside(record, seen)
         for one in seen:
-            if (name := _library(one)) and not (one.get("torch") is False and one.get("function") in counted):
+            if (name := _library(one)) and not _comes_with(one, counted):
                 shares[phase, name] += as_number(one.get("share")) or 0.0
     cost = _cost(record)
     seconds = {
@@ -72,7 +72,7 @@ def in_functions(record: Record) -> dict[str, tuple[str, float]]:
             function, share = str(one.get("function")), as_number(one.get("share")) or 0.0
             if is_outside_torch(one):
                 shares[function] += max(0.0, share - (as_number(one.get("python")) or 0.0))
-            elif _library(one) and one.get("torch") is False and function in counted:
+            elif _library(one) and _comes_with(one, counted):
                 in_library[function] += share
         computed = sum(as_number(share) or 0.0 for share in record.mapping("costliest", phase).values())
         most = min(1.0, max(0.0, 1 - computed) / max(sum(shares.values()), 1e-9))
@@ -86,6 +86,11 @@ def in_functions(record: Record) -> dict[str, tuple[str, float]]:
 def is_outside_torch(line: Mapping[str, object]) -> bool:
     """Whether a line calls neither torch, nor a library that is seen."""
     return line.get("torch") is False and not _library(line) and bool(line.get("function"))
+
+
+def _comes_with(line: Mapping[str, object], functions: set[object]) -> bool:
+    """Whether a library's line is part of what one of these functions does outside torch."""
+    return line.get("torch") is False and line.get("function") in functions
 
 
 def _outside(record: Record, seen: Iterable[Mapping[str, object]]) -> set[object]:

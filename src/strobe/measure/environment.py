@@ -151,7 +151,9 @@ def _gpu(device: "torch.device | None") -> "torch.device | None":
     from strobe.callbacks.accelerators import in_use
 
     used = in_use()
-    return used if device is None or used is None else None if device.type == "cpu" else device
+    if device is None or used is None:
+        return used
+    return None if device.type == "cpu" else device
 
 
 def _processor(field: str) -> str:
