@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from .calls import PRODUCTS, Operation
 
-THIN = 8  # times the numbers of its larger factor, which a product of thin matrices has at least
-FEWER = 2  # times fewer columns has a product, at least, for whose sake another one is made narrower
+THIN = 8  # a product of thin matrices has at least so many times the numbers of its larger factor
+FEWER = 2  # a product comes too early if the next one has at least so many times fewer columns
 
 _Users = Mapping[Operation, list[Operation]]
 _KEEPING = {"add", "sub", "mul", "div", "neg", "clone", "_to_copy"}  # after which the order may still be another one
@@ -28,7 +28,7 @@ def avoidable(operations: Sequence[Operation]) -> dict[Operation, float]:
 
 
 def _early(operations: Sequence[Operation], readers: _Users, gradients: _Users) -> dict[Operation, float]:
-    """Of matrices that come before one with few columns: ``(A @ (A @ x)) @ W`` is ``A @ (A @ (x @ W))``.
+    """Products that come before one with few columns: ``(A @ (A @ x)) @ W`` is ``A @ (A @ (x @ W))``.
 
     Not where ``x`` has more rows than the result, as in pooling: then ``x @ W`` costs more. Layers in a row are left
     alone, too: what learns is there by design.
@@ -61,7 +61,7 @@ def _learns(one: Operation) -> bool:
 
 
 def _whole(operations: Sequence[Operation], readers: _Users, gradients: _Users) -> dict[Operation, float]:
-    """Of thin matrices, whose product is made whole, only to be multiplied by: ``x @ (A @ B)`` is ``(x @ A) @ B``.
+    """Products of thin matrices that are made whole, only to be multiplied by: ``x @ (A @ B)`` is ``(x @ A) @ B``.
 
     These are the ones that make the product, scale it or add to it, and their gradients. If what is added does not
     learn, the gradient of the sum is saved, too; if nothing is added, also what multiplies by the product.

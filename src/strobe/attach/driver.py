@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def _waited_for_others() -> bool:
-    """Whether the processes that this one has started, and waited for, computed longer than itself."""
+    """Whether the processes that this one has started, and waited for, computed for longer than it did."""
     own, others = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return others.ru_utime > own.ru_utime
 

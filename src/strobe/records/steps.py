@@ -39,12 +39,12 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
     compiled, unless these are most. Phases are means, which add up to the step; ``images_per_second`` is the median
     over steps, with a 95% interval, or over blocks of ``ASYNC_BLOCK`` steps if the ``device`` is no CPU and its own
     time was not measured. ``unit`` says what rates count: ``samples``, as the caller calls them, or ``steps`` where a
-    batch did not tell its size. Of a damaged file no step is told, and that is logged.
+    batch did not tell its size. A damaged file has no steps, and the log says so.
     """
     try:
         rows = read_table(path)
     except ValueError as error:
-        log.error("%s is damaged, so no step of it is told: %s", path, error)
+        log.error("%s is damaged, so its steps are left out: %s", path, error)
         rows = NO_STEPS
     profiled = rows.get("profiled") != 0
     free = ~profiled

@@ -21,8 +21,8 @@ Folder = LocalFolder | RemoteFolder
 def files_of_classes(folder: Folder, suffixes: tuple[str, ...], *, below: bool) -> dict[str, PathTable]:
     """Each class in ``folder`` with its files, both sorted by name: directly in its folder, or at any depth ``below``.
 
-    ``suffixes`` are in lower case; the case of a file's name does not matter. A class's label is its place. A folder in
-    which ``loader=packed`` keeps its packs is no class. Of a name that is no UTF-8 the other bytes are escaped.
+    ``suffixes`` are in lower case; the case of a file's name does not matter. A class's label is its place. The
+    folder of ``loader=packed``'s packs is not a class. Bytes of a name that are not UTF-8 are escaped.
     """
     classes = folder.folders()
     with ThreadPoolExecutor(DISK_THREADS) as pool:
