@@ -114,6 +114,32 @@ def test_of_a_script_the_computing_beside_new_workers_counts_beyond_what_all_bat
     assert found.computing == 0
 
 
+def test_what_forked_workers_take_for_their_first_batch_is_no_restart() -> None:
+    """Ten at once on two cores, without a ceiling: other contexts import, and cut epochs throw batches away."""
+    record = example("workers_restart", summary__num_workers=10, summary__ceilings=None)
+    record.summary["environment"]["usable_cores"] = 2
+    step = step_of(record)
+    assert step
+    measured = record.summary["steps"]["measured"]
+    record.summary["batches_per_epoch"] = batches = 20
+    each = 0.4  # core-seconds of a batch
+    seconds = each * sum(record.summary["steps"].values()) / (0.5 * 2)
+    record.summary["machine"] = BESIDE | {"children": 0.5, "seconds": seconds}
+    record.summary["epoch_starts"] = {"count": measured // batches, "data_wait": 2.1, "extra": None, "between": None}
+    found = restarts(record, step)
+    assert found
+    assert found.wait * measured / (measured // batches) == pytest.approx(2.1 - each * 10 / 2)
+    record.config["engine"]["multiprocessing_context"] = "spawn"
+    found = restarts(record, step)
+    assert found
+    assert found.wait * measured / (measured // batches) == pytest.approx(2.1, rel=0.05)
+    record.config["engine"]["multiprocessing_context"] = "fork"
+    record.summary["epoch_starts"]["count"] = measured
+    found = restarts(record, step)
+    assert found
+    assert found.wait == pytest.approx(2.1, rel=0.05)
+
+
 def test_cores_are_taken_by_other_processes_and_by_workers_each_by_what_it_computes() -> None:
     record = example("loader", summary__num_workers=2)
     record.summary["environment"]["usable_cores"] = 2

@@ -71,9 +71,7 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
     if not step.workers or not anew or start is None or not count or not measured:
         return None
     share, usual = min(1.0, count / measured), usual_wait(record, step)
-    # How long a worker takes for a batch; where that is not known, all of the wait may be for the worker's start.
-    one_batch = step.images * step.pace * step.workers if step.loader else 0.0
-    wait = max(0.0, start - max(one_batch, usual))
+    wait = max(0.0, start - max(first_batch(record, step), usual))
     known = record.mapping("epoch_starts", "extra").items()
     extra = {
         phase: max(0.0, as_number(value) or 0.0) for phase, value in known if phase not in ("data_wait", "callbacks")
@@ -84,7 +82,7 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
     total = sum(extra.values())
     filling = 0.0
     if step.cores:  # where it is not known how long a batch computes, all may be that
-        loader_cpu = cpu_by_children(record, step.images) if step.loader_cpu is None else step.loader_cpu
+        loader_cpu = _loader_cpu(record, step)
         filling = total if loader_cpu is None else queued * step.images * loader_cpu / step.cores
     kept = share * min(MOST_BESIDE * wait, max(0.0, total - filling)) / total if total else 0.0
     between = (record.number("epoch_starts", "between") or 0.0) * share
@@ -96,6 +94,27 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
         min(max(0.0, between), record.number("between_seconds", "between") or 0.0),
     )
     return costs if costs.seconds else None
+
+
+def first_batch(record: Record, step: Step) -> float:
+    """Seconds until a worker has made a batch while each makes its first; 0 if unknown, and all may be its start.
+
+    Without a ceiling, by the processor time of forked workers: others import a program anew, which is no loading.
+    Nor is it known where epochs end early: workers made batches that nobody took.
+    """
+    if step.loader:
+        return step.images * step.pace * step.workers
+    cpu, forked = _loader_cpu(record, step), record.setting("engine.multiprocessing_context") in (None, "fork")
+    count, measured = record.number("epoch_starts", "count") or 0.0, record.number("steps", "measured") or 0.0
+    batches = record.number("batches_per_epoch") or 1.0
+    if not cpu or not step.cores or not forked or (count - 1) * batches > measured:
+        return 0.0
+    return step.images * cpu * max(1.0, min(step.workers, batches) / step.cores)
+
+
+def _loader_cpu(record: Record, step: Step) -> float | None:
+    """Core-seconds per image that loading takes; None if unknown."""
+    return cpu_by_children(record, step.images) if step.loader_cpu is None else step.loader_cpu
 
 
 def starts_within(record: Record) -> float:

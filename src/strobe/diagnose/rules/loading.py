@@ -25,6 +25,7 @@ from strobe.diagnose.restarts import (
     RELOAD,
     Restarts,
     epoch_starts,
+    first_batch,
     restarts,
     starts_within,
     steady_waiting,
@@ -258,8 +259,8 @@ def epoch_start(record: Record, step: Step) -> Finding | None:
     usual, share = duration(usual_wait(record, step)), percent(begun / step.seconds)
     evidence = f"Others wait {usual}. The difference is {share} of all step time."
     advice = BEGINS
-    if step.loader and start <= LONGEST * (made := step.workers * step.images / step.loader.median):
-        evidence += f" A worker takes {duration(made)} to make a batch, and an epoch begins with none."
+    if start <= LONGEST * (made := first_batch(record, step)):
+        evidence += f" A worker takes {duration(made)} to make its first batch, and an epoch begins with none."
         advice = FIRST
     if (drawn := in_waiting(record, SAMPLING)) >= MOSTLY:
         evidence += f" In {percent(drawn)} of all waiting the sampler draws the indices of batches."
