@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from strobe.callbacks.calls import Operation
-from strobe.callbacks.wasted import with_zeros
+from strobe.callbacks.patterns import with_zeros
 from support.followed import Networks, found
 
 
