@@ -2,7 +2,8 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -18,6 +19,7 @@ from .contents import has_denormals, without_denormals
 VARIANTS = ("denormal", "dtype", "length")
 RUNS, LONG = 2, 0.05  # of each variant: the quicker one counts; seconds of one that needs no other
 AGAIN = 2  # times an operation runs again, at least
+ENOUGH = 2  # operations of one name, type and shapes, after which others are taken to be like them
 MOST = 5.0  # seconds, or as many as a step has
 _COPIED = 2**27  # bytes of operands and results, at most
 _MANY = 256  # numbers: with fewer, hardly anything can be gained
@@ -36,12 +38,14 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 class Variants:
     """Runs operations of a step again, as they are and with other operands.
 
-    Only operations of torch's own that change nothing but the numbers of followed tensors, on copies, as long as that
-    has taken less than ``MOST`` seconds, or than a step takes; of all others nothing is known.
+    Only operations of torch's own that change nothing but the numbers of followed tensors, on copies. Once that has
+    taken ``MOST`` seconds, or as long as a step, others are taken to gain in float32 what those of their name did, and
+    so are operations whose like has been run ``ENOUGH`` times: a network has many layers of one shape.
     """
 
     def __init__(self) -> None:
         self._spent = 0.0
+        self._tried = defaultdict[tuple[Any, ...], list[tuple[float, float]]](list)  # seconds that it saved, and took
 
     def slower(self, call: Call, seconds: float, step: Mapping[str, float]) -> dict[str, Slower]:
         """What an operation takes longer than its variants, by kind; empty where it has none.
@@ -56,29 +60,46 @@ class Variants:
             seconds: Of the operation, just now.
             step: The seconds of the last step's phases.
         """
-        if self._spent + AGAIN * seconds > max(MOST, sum(step.values())) or not _can_run_again(call):
+        if not _can_run_again(call):
             return {}
+        dtype, shapes = _replaced(call), tuple(one.shape for one in (*call.read, *call.made))
+        alike = self._tried[call.name, dtype, shapes]
+        if self._spent + AGAIN * seconds > max(MOST, sum(step.values())) or not _can_be_copied(call):
+            return _estimated(alike or self._tried[call.name, dtype], seconds, dtype)
         began, slower, left = time.perf_counter(), dict[str, Slower](), math.inf
-        for kind, now, then, details in _variants(call):
+        variants = list(_variants(call, dtype))
+        if len(alike) >= ENOUGH and [kind for kind, *_ in variants] == ["dtype"]:
+            return _estimated(alike, seconds, dtype)
+        for kind, now, then, details in variants:
             before, after = _seconds(call, now), _seconds(call, then)
             if before is not None and after is not None:
                 left = min(left, before)
                 saved = min(before - after, left)
                 left -= max(0.0, saved)
                 slower[kind] = Slower(saved, details)  # negative by noise, or with a type that is slower here
+                if kind == "dtype":
+                    alike.append((saved, seconds))
+                    self._tried[call.name, dtype].append((saved, seconds))
         self._spent += time.perf_counter() - began
         return slower
 
 
-def _variants(call: Call) -> Iterator[tuple[str, Callable[[], Arguments], Callable[[], Arguments], Mapping[str, Any]]]:
-    """Kinds, the arguments as they are and those of the variant, and its details."""
+def _estimated(tried: Sequence[tuple[float, float]], seconds: float, dtype: torch.dtype | None) -> dict[str, Slower]:
+    """What an operation of so many seconds takes longer than in float32, by others that were tried."""
+    saved, took = (sum(one) for one in zip(*tried, strict=True)) if tried else (0.0, 0.0)
+    return {"dtype": Slower(seconds * saved / took, _named(dtype))} if took else {}
+
+
+def _variants(
+    call: Call, dtype: torch.dtype | None
+) -> Iterator[tuple[str, Callable[[], Arguments], Callable[[], Arguments], Mapping[str, Any]]]:
+    """Kinds, the arguments as they are and those of the variant, and its details; ``dtype``: what float32 replaces."""
     large = [one for one in (*call.read, *call.made) if one.numel() >= _MANY]
     as_it_is = partial(_copied, call, Tensor.clone)
     if any(has_denormals(one) for one in call.read if one.numel() >= _MANY):
         yield "denormal", as_it_is, partial(_copied, call, without_denormals), {}
-    other = next((one.dtype for one in large if one.dtype in _SINGLE), None)
-    if other is not None and not _has_buffers(call):
-        yield "dtype", as_it_is, partial(_in_single, call), {"dtype": str(other).removeprefix("torch.")}
+    if dtype is not None:
+        yield "dtype", as_it_is, partial(_in_single, call), _named(dtype)
     if large and call.name in _TRANSFORMS and not call.changed:
         lengths = _lengths(call)
         if slow := [one for one, quick in lengths.items() if one != quick]:
@@ -87,19 +108,29 @@ def _variants(call: Call) -> Iterator[tuple[str, Callable[[], Arguments], Callab
 
 
 def _can_run_again(call: Call) -> bool:
-    tensors = *call.read, *call.made
     if call.func.namespace != "aten" or call.escapes or call.unfollowed or is_random(call.func):
         return False
-    if torch.Tag.inplace_view in call.func.tags or all(one.numel() < _MANY for one in tensors):
-        return False
+    large = any(one.numel() >= _MANY for one in (*call.read, *call.made))
+    return large and torch.Tag.inplace_view not in call.func.tags
+
+
+def _can_be_copied(call: Call) -> bool:
+    tensors = *call.read, *call.made
     return (
         sum(one.numel() * max(one.itemsize, _SINGLE.get(one.dtype, one.dtype).itemsize) for one in tensors) <= _COPIED
     )
 
 
-def _has_buffers(call: Call) -> bool:
-    """Whether its library lays out memory for one type, which may be too small for another."""
-    return call.name.startswith("mkldnn_") or any(one.dtype == torch.uint8 for one in call.read)
+def _replaced(call: Call) -> torch.dtype | None:
+    """The type that float32 can replace; None where a library lays out memory for it, which may be too small."""
+    if call.name.startswith("mkldnn_") or any(one.dtype == torch.uint8 for one in call.read):
+        return None
+    tensors = *call.read, *call.made
+    return next((one.dtype for one in tensors if one.numel() >= _MANY and one.dtype in _SINGLE), None)
+
+
+def _named(dtype: torch.dtype | None) -> Mapping[str, Any]:
+    return {"dtype": str(dtype).removeprefix("torch.")}
 
 
 def _seconds(call: Call, arguments: Callable[[], Arguments]) -> float | None:

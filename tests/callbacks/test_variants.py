@@ -125,6 +125,27 @@ def test_little_time_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found(lambda: values @ values)["dtype"] is None
 
 
+def test_layers_of_one_shape_are_told_by_the_first_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And once there is no time left, others of that name."""
+    values, wide, runs = torch.randn(300, 300, dtype=torch.float64), torch.randn(300, 600, dtype=torch.float64), [0]
+
+    def half(_: object, arguments: Callable[[], variants.Arguments]) -> float:
+        runs[0] += 1
+        return sum(one.nbytes for one in tree_leaves(arguments()) if isinstance(one, Tensor)) / 1e12
+
+    monkeypatch.setattr(variants, "_seconds", half)
+    ran = list[Operation]()
+    found(lambda: [values @ values for _ in range(6)], ran=ran)
+    assert ["dtype" in one.slower for one in ran if one.name == "mm"][-6:] == [True] * 6
+    assert runs == [2 * variants.ENOUGH]
+    monkeypatch.setattr(variants, "_COPIED", 2 * wide.nbytes)  # too large to be run again
+    ran.clear()
+    found(lambda: [values @ values, values @ wide], ran=ran)
+    small, large = [one for one in ran if one.name == "mm"][-2:]
+    shares = [one.slower["dtype"].seconds / one.seconds for one in (small, large)]
+    assert shares[0] == pytest.approx(shares[1])
+
+
 def test_what_a_library_lays_out_for_a_type_is_not_read_as_another() -> None:
     """The workspace of oneDNN's recurrent layers, which are compiled for 16 bits, too."""
     layer, ran = nn.LSTM(32, 32).to(torch.bfloat16), list[Operation]()
