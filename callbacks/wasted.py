@@ -192,7 +192,7 @@ class _Kinds:
         shares = {phase: net * seconds / max(seconds, spent[phase]) for phase, seconds in longer.items()}
         shares = {phase: share for phase, share in shares.items() if share >= LEAST}
         places = [(seconds, lines) for seconds, lines in places if seconds > 0]
-        return {**shares, **located(_where(places))} if shares else None
+        return {**shares, **located(where(places))} if shares else None
 
     def _again(self, one: Operation) -> Operation | None:
         """What was computed before: this operation, or the one whose gradients it computes, or adds up.
@@ -323,9 +323,15 @@ def _nothing_but(constant: Collection[Operation], operations: Iterable[Operation
     return [{"file": file, "function": function} for file, function in places]
 
 
-def _where(places: Sequence[tuple[float, Sequence[Line]]]) -> Line | None:
-    """The line with most of these seconds, in the innermost function through which nearly all of them lead."""
-    least, busiest = TOGETHER * sum(seconds for seconds, _ in places), None
+def where(places: Sequence[tuple[float, Sequence[Line]]]) -> Line | None:
+    """The line with most of these seconds, in the innermost function through which nearly all of them lead.
+
+    None where most of them lead through no line of the user's own.
+    """
+    total, own = (sum(seconds for seconds, lines in places if lines or every) for every in (True, False))
+    if own < total / 2:
+        return None
+    busiest = None
     for depth in range(max(len(lines) for _, lines in places)):
         lines, functions = defaultdict[Line, float](float), defaultdict[tuple[str, str], float](float)
         for seconds, path in places:
@@ -335,7 +341,7 @@ def _where(places: Sequence[tuple[float, Sequence[Line]]]) -> Line | None:
         if not functions:
             break
         most = max(functions, key=lambda one: functions[one])
-        if busiest is not None and functions[most] < least:
+        if busiest is not None and functions[most] < TOGETHER * own:
             break
         places = [(seconds, path) for seconds, path in places if depth < len(path) and path[depth][::2] == most]
         busiest = max((line for line in lines if line[::2] == most), key=lambda line: lines[line])

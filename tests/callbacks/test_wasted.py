@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from strobe.callbacks.calls import Operation
 from strobe.callbacks.dataflow import STEPS, Dataflow
-from strobe.callbacks.wasted import ADDING, added, needed_of, wasted
+from strobe.callbacks.wasted import ADDING, added, needed_of, wasted, where
 from support.followed import Networks, found, kinds
 
 
@@ -135,6 +135,12 @@ def test_what_no_step_changes_is_told_with_the_function_that_computes_it(network
     assert constant["function"] == "window"
     assert constant["functions"] == [{"file": __file__, "function": "window"}]
     assert told["repeated"] is None
+
+
+def test_where_a_library_alone_computes_most_no_line_is_named() -> None:
+    own = [("train.py", 3, "main"), ("net.py", 9, "forward")]
+    assert where([(1.0, own), (0.9, [])]) == own[-1]
+    assert where([(1.0, own), (1.1, [])]) is None
 
 
 @pytest.mark.parametrize("changes", ["random", "batch", "weights", "memory"])
