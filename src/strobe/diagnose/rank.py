@@ -311,5 +311,6 @@ def _first_step(record: Record, findings: Sequence[Finding]) -> str:
     share, first = start_share(record), record.number("first_step_seconds")
     if share is None or first is None or share < NOTABLE or any(item.cause == "first_step" for item in findings):
         return ""
-    rate = f"{record.text('unit') or 'images'}/s"
-    return f" The first step took {duration(first)}, {percent(share)} of all step time; {rate} does not include it."
+    longer = duration(first - (record.number("step_seconds", "total") or 0.0))
+    rate = f"{percent(share)} of all step time, which {record.text('unit') or 'images'}/s does not include"
+    return f" The first step took {duration(first)}, {longer} longer than usual: {rate}."
