@@ -50,6 +50,13 @@ def test_what_a_cause_explains_is_not_listed_beside_it() -> None:
     assert causes(fewer_updates) == ["small_batch", "optimizer"]  # each step pays for more than its update
 
 
+def test_a_product_that_no_batch_changes_is_no_fixed_cost_beside_its_own_cause() -> None:
+    record, cause = recorded("adapter-merged-each-step")
+    assert causes(record) == [cause]
+    record.summary["order"] = None
+    assert causes(record)[0] == "small_batch"
+
+
 def test_waiting_for_bytes_is_not_waiting_for_a_core() -> None:
     record, cause = recorded("slow-storage")
     record.summary["machine"]["delayed"] = 0.4  # of the time, all of it in what training computes
