@@ -2,13 +2,14 @@
 
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 from omegaconf import OmegaConf
 
 from strobe.diagnose.promise import bound
-from strobe.diagnose.rank import command, diagnose, verdict
+from strobe.diagnose.rank import command, conclude, diagnose, verdict
 from strobe.diagnose.symptoms import too_low
 from strobe.records.run import Record
 from support.composing import configured
@@ -154,6 +155,15 @@ def test_a_verdict_without_anything_to_run_says_how_much_there_is_to_gain() -> N
     text = verdict(record, [finding])
     assert text.endswith(f". {bound(finding.as_dict())}.")
     assert "Predicted" not in text
+
+
+@pytest.mark.parametrize(("name", "most"), [("climatology", 2.3), ("sampler-of-lengths", 1.8), ("slow-callback", None)])
+def test_a_record_holds_what_its_verdict_says_without_the_cause(name: str, most: float | None, tmp_path: Path) -> None:
+    record, _ = recorded(name)
+    conclude(record.summary, record.config, tmp_path)
+    held = record.summary["findings"][0]["bound"]
+    assert (f"{held:.1f}x as fast" in record.summary["verdict"]) if most else (held is None)
+    assert held == (most and pytest.approx(most, abs=0.05))
 
 
 @pytest.mark.parametrize(

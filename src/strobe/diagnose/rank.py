@@ -20,7 +20,7 @@ from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.hooks import hooks
 from strobe.diagnose.lines import with_line
 from strobe.diagnose.predict import NOTABLE, Step, saved_by, step_of
-from strobe.diagnose.promise import bound, gain, is_measured, uncertain, with_uncertain
+from strobe.diagnose.promise import bound, gain, is_measured, most_of, uncertain, with_uncertain
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
     ACCUMULATE,
@@ -69,7 +69,7 @@ def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path, rea
         for part, name in zip(parts, names, strict=True)
     ]
     findings = diagnose(record)
-    summary["findings"] = [finding.as_dict() for finding in findings]
+    summary["findings"] = [one | {"bound": most_of(one)} for one in (finding.as_dict() for finding in findings)]
     summary["verdict"] = verdict(record, findings)
 
 

@@ -108,6 +108,7 @@ def swapping(record: Record, _: Step) -> Finding | None:
         "Use fewer loader workers, smaller batches or a smaller cache, or stop other programs that use memory.",
         (),
         _up_to(lost),
+        share=lost,
     )
 
 
@@ -122,7 +123,8 @@ def quota(record: Record, _: Step) -> Finding | None:
         f"Linux paused its processes for {percent(share)} of the training (throttled_usec of the cgroup's cpu.stat).",
         "Give the container more cores (docker run --cpus, resources.limits.cpu), or use fewer threads.",
         (),
-        _up_to(min(share, 0.95)),
+        _up_to(lost := min(share, MOST_TAKEN)),
+        share=lost,
     )
 
 
