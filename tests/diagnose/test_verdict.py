@@ -87,6 +87,14 @@ def test_a_verdict_tells_no_limit_below_the_measured_rate() -> None:
     assert told(5000.0).endswith("model ceiling 430 images/s).")  # the model is slower
 
 
+def test_a_verdict_tells_no_ceiling_that_is_too_uncertain_to_compare_with() -> None:
+    record, _ = recorded("prime-transforms")
+    assert not too_low(record)
+    assert "ceiling" not in verdict(record, diagnose(record))
+    record.summary["ceilings"] |= {"model": record.summary["overall_images_per_second"], "joint": None}
+    assert "model ceiling 2,508 images/s" in verdict(record, diagnose(record))
+
+
 def test_batches_are_too_small_for_the_cores_only_where_these_idle_and_cost_what_is_no_part_of_its_own() -> None:
     record = example("small_batch")
     cost = "each has a fixed cost of 8.55 ms"  # the update, which takes 6 ms a step, is apart
