@@ -6,8 +6,10 @@ from typing import Any
 
 from strobe.diagnose.predict import WORTH
 from strobe.diagnose.rules import FINE, NO_CAUSE, NO_CERTAIN, Finding
+from strobe.diagnose.symptoms import ACCUMULATE, BATCH_SIZE, SIZE
 from strobe.diagnose.wasted import FOR_NOTHING
 from strobe.measure import WIDEST
+from strobe.overrides import key_of
 from strobe.present.format import UNKNOWN, as_fast, counted, percent
 from strobe.records.run import Record
 
@@ -23,6 +25,8 @@ WITHOUT = {
     "threads": "On all of them",
 }
 MOST_UNCERTAIN = 3  # are named
+TUNE = "strobe tune tells what is faster."
+LEARNING = {BATCH_SIZE, ACCUMULATE, SIZE}  # keys that change what is learned
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 # What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else;
 # what a library computes, padding, and what is for nothing take the caches of what comes after; what grows was not free
@@ -105,10 +109,13 @@ def with_uncertain(nothing: Finding, candidates: Sequence[Finding]) -> Finding:
     doubtful.sort(key=lambda one: -one.predicted_speedup.median)
     if not doubtful or nothing.title not in (FINE, NO_CAUSE):
         return nothing
-    named = ", ".join(f"{' '.join(one.overrides)} ({_span(one)})" for one in doubtful[:MOST_UNCERTAIN])
-    title = NO_CERTAIN if nothing.title == FINE else NO_CAUSE
-    evidence = f"{nothing.evidence} Worth a try: {named}."
-    return replace(nothing, title=title, evidence=evidence, advice="strobe tune tells what is faster.")
+    named = [one for one in doubtful if _span(one) != UNKNOWN][:MOST_UNCERTAIN]
+    title, evidence = NO_CERTAIN if nothing.title == FINE else NO_CAUSE, nothing.evidence
+    if named:
+        spans = ", ".join(f"{' '.join(one.overrides)} ({_span(one)})" for one in named)
+        changing = [one.advice for one in named if LEARNING & {key_of(override) for override in one.overrides}]
+        evidence = " ".join((f"{evidence} Worth a try: {spans}; {TUNE}", *changing))
+    return replace(nothing, title=title, evidence=evidence, advice=TUNE)
 
 
 def _span(finding: Finding) -> str:
