@@ -259,7 +259,7 @@ def test_a_fused_update_is_named_before_fewer_updates(accelerator: str) -> None:
     record.config["optimizer"] = {"unfused": "AdamW"}
     advice = of("optimizer", record)[0].advice
     assert advice.startswith("Try its fused update")
-    assert "AdamW(..., fused=True) (not measured). Or: Update once in" in advice
+    assert "AdamW(..., fused=True) (not measured). Or: Update once every" in advice
 
 
 def test_batches_of_validation_that_are_far_smaller_than_those_of_training_are_named() -> None:
@@ -267,15 +267,15 @@ def test_batches_of_validation_that_are_far_smaller_than_those_of_training_are_n
     record.config["validation"] = {"batch_size": 1}
     advice = of("validation", record)[0].advice
     assert advice.startswith(
-        "Its batches are of 1, those of training of 256: use larger ones, DataLoader(..., batch_size=256)."
+        "Its batches have 1 sample, those of training 256: use larger ones, DataLoader(..., batch_size=256)."
     )
     record.config["validation"] = {"batch_size": 128}
-    assert "batches are of" not in of("validation", record)[0].advice
+    assert "batches have" not in of("validation", record)[0].advice
 
 
 def test_lbfgs_is_not_told_to_accumulate_gradients() -> None:
     record = example("optimizer", summary__ceilings__alternatives=[])
-    assert "Update once in" in of("optimizer", record)[0].advice
+    assert "Update once every" in of("optimizer", record)[0].advice
     record.config["optimizer"] = {"searches": True}
     finding = of("optimizer", record)[0]
     assert finding.overrides == ()
@@ -316,7 +316,7 @@ def test_a_backward_pass_that_outlives_its_use_is_told_on_a_cpu() -> None:
 
 def test_what_is_wasted_is_told_with_its_line_and_size() -> None:
     (twice,) = of("repeated_forward", example("repeated_forward"))
-    assert twice.title == "A step computes the same 2 times"
+    assert twice.title == "A step computes the same thing 2 times"
     assert "Most of it is in training_step, at train.py:57." in twice.evidence
     (sparse,) = of("zeros", example("zeros"))
     assert "99.7% of the 3,600 x 3,600 numbers of a matrix are zeros" in sparse.evidence
