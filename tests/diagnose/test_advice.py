@@ -7,7 +7,7 @@ import pytest
 
 from strobe.diagnose.attribution import attribution
 from strobe.diagnose.predict import step_of
-from strobe.diagnose.promise import bound
+from strobe.diagnose.promise import bound, most_of
 from strobe.diagnose.rank import diagnose
 from strobe.records.run import Record
 from support.recorded import example, of
@@ -259,7 +259,7 @@ def test_a_fused_update_is_named_before_fewer_updates(accelerator: str) -> None:
     record.config["optimizer"] = {"unfused": "AdamW"}
     advice = of("optimizer", record)[0].advice
     assert advice.startswith("Try its fused update")
-    assert "AdamW(..., fused=True) (not measured). Or: Update once in" in advice
+    assert "AdamW(..., fused=True) (not measured). Or: Update once every" in advice
 
 
 def test_batches_of_validation_that_are_far_smaller_than_those_of_training_are_named() -> None:
@@ -267,15 +267,15 @@ def test_batches_of_validation_that_are_far_smaller_than_those_of_training_are_n
     record.config["validation"] = {"batch_size": 1}
     advice = of("validation", record)[0].advice
     assert advice.startswith(
-        "Its batches are of 1, those of training of 256: use larger ones, DataLoader(..., batch_size=256)."
+        "Its batches have 1 sample, those of training 256: use larger ones, DataLoader(..., batch_size=256)."
     )
     record.config["validation"] = {"batch_size": 128}
-    assert "batches are of" not in of("validation", record)[0].advice
+    assert "batches have" not in of("validation", record)[0].advice
 
 
 def test_lbfgs_is_not_told_to_accumulate_gradients() -> None:
     record = example("optimizer", summary__ceilings__alternatives=[])
-    assert "Update once in" in of("optimizer", record)[0].advice
+    assert "Update once every" in of("optimizer", record)[0].advice
     record.config["optimizer"] = {"searches": True}
     finding = of("optimizer", record)[0]
     assert finding.overrides == ()
@@ -288,13 +288,20 @@ def test_a_bound_is_that_of_all_waiting_whatever_else_explains_a_part_of_it() ->
     assert bound(waits) == "With no waiting at all, training would be up to 25.0x as fast"
 
 
-def test_what_bounds_a_gain_is_the_end_of_its_interval_where_that_is_narrow() -> None:
-    def told(low: float, high: float) -> str:
-        predicted = {"median": 2.4, "low": low, "high": high}
-        return bound({"cause": "logging", "overrides": [], "lost": 0.6, "predicted_speedup": predicted})
+def test_what_bounds_a_gain_is_the_share_that_is_lost_and_without_one_the_prediction() -> None:
+    def told(high: float, lost: float | None) -> str:
+        predicted = {"median": 2.4, "low": 2.0, "high": high}
+        return bound({"cause": "logging", "overrides": [], "lost": lost, "predicted_speedup": predicted})
 
-    assert told(2.0, 3.0) == "Without it, training would be up to 3.0x as fast"
-    assert told(0.8, 7.0) == "Without it, training would be up to 2.5x as fast"
+    assert told(3.0, 0.6) == told(7.0, 0.6) == "Without it, training would be up to 2.5x as fast"
+    assert told(3.0, None) == "Without it, training would be up to 3.0x as fast"
+    assert told(3.0, 0.0) == "Without it, training would be up to 2.4x as fast"
+
+
+@pytest.mark.parametrize(("cause", "most"), [("quota", 1 / (1 - 0.31)), ("swapping", 1 / (1 - 0.45))])
+def test_what_is_part_of_other_causes_is_bounded_by_all_that_it_takes(cause: str, most: float) -> None:
+    (found,) = diagnose(example(cause))
+    assert most_of(found.as_dict()) == pytest.approx(most)
 
 
 def test_a_backward_pass_that_outlives_its_use_is_told_on_a_cpu() -> None:
@@ -309,7 +316,7 @@ def test_a_backward_pass_that_outlives_its_use_is_told_on_a_cpu() -> None:
 
 def test_what_is_wasted_is_told_with_its_line_and_size() -> None:
     (twice,) = of("repeated_forward", example("repeated_forward"))
-    assert twice.title == "A step computes the same 2 times"
+    assert twice.title == "A step computes the same thing 2 times"
     assert "Most of it is in training_step, at train.py:57." in twice.evidence
     (sparse,) = of("zeros", example("zeros"))
     assert "99.7% of the 3,600 x 3,600 numbers of a matrix are zeros" in sparse.evidence

@@ -74,7 +74,7 @@ def test_more_workers_are_not_the_answer_to_a_slow_sampler(script: str | None) -
     record = example("loader", summary__ceilings__alternatives=[])
     record.summary.update(script=script, num_workers=2, main_used={"data_wait": 0.9})
     finding = next(one for one in diagnose(record) if one.cause == "loader")
-    assert "In 90% of that wait the training process computes" in finding.evidence
+    assert "For 90% of that wait the training process computes" in finding.evidence
     assert "make the sampler cheaper" in finding.advice
     assert finding.overrides == finding.changes == ()
 
@@ -97,9 +97,9 @@ def test_a_few_late_batches_are_told_from_a_slow_loader() -> None:
     record = example("loader", summary__ceilings__alternatives=[])
     wait, measured = record.summary["step_seconds"]["data_wait"], record.summary["steps"]["measured"]
     record.summary["uneven"] = {"phase": "data_wait", "steps": 3, "extra_seconds": 0.9 * wait}
-    assert f"3 of {measured} steps wait long, the others hardly" in of("loader", record)[0].evidence
+    assert f"Most of the wait is in 3 of {measured} steps: some samples take" in of("loader", record)[0].evidence
     record.summary["uneven"]["steps"] = measured - 1
-    assert "wait long" not in of("loader", record)[0].evidence
+    assert "Most of the wait is in" not in of("loader", record)[0].evidence
 
 
 def test_what_takes_most_of_loading_is_named() -> None:
@@ -148,8 +148,8 @@ def test_where_default_collate_makes_the_batches_samples_should_be_tensors() -> 
     record = example("loader", summary__ceilings=None)
     record.summary["lines"] = [DRAWN[0] | {"library": COLLATING}]
     (finding,) = of("loader", record)
-    assert "In 90% of that wait batches are made of samples" in finding.evidence
-    assert "not lists of numbers" in finding.advice
+    assert "90% of the wait goes to joining samples into batches" in finding.evidence
+    assert "not lists: each number" in finding.advice
 
 
 def test_loaders_that_are_made_anew_are_named_where_it_takes_long() -> None:
@@ -162,7 +162,7 @@ def test_loaders_that_are_made_anew_are_named_where_it_takes_long() -> None:
 def test_where_the_sampler_draws_indices_no_worker_is_proposed() -> None:
     record = example("loader", summary__ceilings__alternatives=[])
     record.summary["lines"] = DRAWN
-    assert "In 90% of that wait the sampler draws the indices" in of("loader", record)[0].evidence
+    assert "For 90% of that wait the sampler draws the indices" in of("loader", record)[0].evidence
     assert of("loader", record)[0].advice.startswith("More workers would not help: make the sampler cheaper")
     record = example("epoch_start")
     assert "the data set's __iter__" in of("epoch_start", record)[0].advice

@@ -50,6 +50,13 @@ def test_what_a_cause_explains_is_not_listed_beside_it() -> None:
     assert causes(fewer_updates) == ["small_batch", "optimizer"]  # each step pays for more than its update
 
 
+def test_a_product_that_no_batch_changes_is_no_fixed_cost_beside_its_own_cause() -> None:
+    record, cause = recorded("adapter-merged-each-step")
+    assert causes(record) == [cause]
+    record.summary["order"] = None
+    assert causes(record)[0] == "small_batch"
+
+
 def test_waiting_for_bytes_is_not_waiting_for_a_core() -> None:
     record, cause = recorded("slow-storage")
     record.summary["machine"]["delayed"] = 0.4  # of the time, all of it in what training computes
@@ -250,6 +257,10 @@ def test_memory_that_is_soon_used_up_comes_before_what_is_slow_and_promises_no_s
     record = example("growing_memory", **hook)
     record.summary["memory_growth"]["workers_memory"]["seconds"] = 7.0  # too short to tell of ten minutes ahead
     assert causes(record) == ["callback", "growing_memory"]
+    record.summary["machine"] = BESIDE  # which stretches a first minute, in which memory grows in any training
+    assert "growing_memory" not in causes(record)
+    record.summary["memory_growth"]["workers_memory"]["seconds"] = 70.0
+    assert causes(record)[0] == "growing_memory"
     found = diagnose(example("growing_memory"))
     assert gain(found[0].as_dict()) == ""
     assert "memory grows by 40 MB a second" in verdict(record, found)

@@ -289,6 +289,20 @@ def test_steps_with_more_updates_than_others_are_long_by_design(tmp_path: Path) 
     assert measure_steps(path)["uneven"]["steps"] == 10
 
 
+@pytest.mark.parametrize(
+    ("grown", "steady"),
+    [((67.9, 49.5, 59.1), True), ((35.9, 44.8, 35.8), True), ((42.2, 36.9, 8.6), False), ((40.0, 30.0, 20.0), False)],
+)
+def test_memory_that_grows_less_and_less_is_no_leak(grown: tuple[float, ...], steady: bool, tmp_path: Path) -> None:
+    """MB from quarter to quarter: of two trainings that keep something of each step, and of two that start up."""
+    held = [500.0 + sum(grown[:quarter]) for quarter in range(4) for _ in range(4)]
+    lines = [f"{step},0,8,0,1.0,{count * 1e6}" for step, count in enumerate(held)]
+    (tmp_path / "steps.csv").write_text("\n".join(["step,epoch,images,profiled,total,memory", *lines, ""]))
+    found = measure_steps(tmp_path / "steps.csv")["memory_growth"]["memory"]
+    assert found["steady"] == steady
+    assert found["last_bytes"] - found["first_bytes"] == pytest.approx(sum(grown) * 1e6)
+
+
 def test_a_single_long_step_says_nothing_about_the_cores_of_the_others(tmp_path: Path) -> None:
     path = tmp_path / "steps.csv"
 

@@ -45,6 +45,7 @@ TRIED = {  # computing below what the machine gives, as far as the model alone w
     "memory_layout": ("model.channels_last", "computing in the slower memory layout"),
     "precision": ("trainer.precision", "computing in the slower precision"),
 }
+WHATEVER_SIZE = ("constant", "order")  # waste that costs as much in a batch of any size
 PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 # Causes that are what a GPU's host does: together they cost no more than the time in which the GPU idles. Within its
 # phases only a trace tells when it does.
@@ -300,11 +301,9 @@ def _of_phases(record: Record, step: Step, spent: dict[str, float], update: floa
     for cause, subject, name, at, seconds in parts_seen(record, places, locked=locked):
         yield Part(cause, subject, name, here := min(seconds, left[at], computing))
         left[at], computing = left[at] - here, computing - here
-    fixed = max(  # but what does not change has a cause of its own
-        0.0,
-        min(fixed_cost(record, step) - update - sum(stalled.values()) - garbage, computing)
-        - for_nothing(record, "constant", *COMPUTING),
-    )
+    fixed = min(fixed_cost(record, step) - update - sum(stalled.values()) - garbage, computing)
+    # What is wasted has a cause of its own.
+    fixed = max(0.0, fixed - sum(for_nothing(record, kind, *COMPUTING) for kind in WHATEVER_SIZE))
     yield Part("small_batch", "", "fixed cost of each step", fixed)
     alone = {name: min(seconds, left.get(name, spent[name])) for name, seconds in lonely(record).items()}
     yield from _of_computing(record, step, computing - fixed, fixed, alone)

@@ -6,8 +6,10 @@ from typing import Any
 
 from strobe.diagnose.predict import WORTH
 from strobe.diagnose.rules import FINE, NO_CAUSE, NO_CERTAIN, Finding
+from strobe.diagnose.symptoms import ACCUMULATE, BATCH_SIZE, SIZE
 from strobe.diagnose.wasted import FOR_NOTHING
 from strobe.measure import WIDEST
+from strobe.overrides import key_of
 from strobe.present.format import UNKNOWN, as_fast, counted, percent
 from strobe.records.run import Record
 
@@ -23,6 +25,8 @@ WITHOUT = {
     "threads": "On all of them",
 }
 MOST_UNCERTAIN = 3  # are named
+TUNE = "strobe tune tells what is faster."
+LEARNING = {BATCH_SIZE, ACCUMULATE, SIZE}  # keys that change what is learned
 ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 # What shows of these is only a part: operations are more than their fixed cost; a lock, and new workers, slow all else;
 # what a library computes, padding, and what is for nothing take the caches of what comes after; what grows was not free
@@ -63,26 +67,27 @@ def gain(finding: Mapping[str, Any]) -> str:
     return f"{middle}x ({f'{percent(level)}: ' if level else ''}{least} to {most_of_all})"
 
 
-def bound(finding: Mapping[str, Any]) -> str:
-    """Of a finding without a remedy that was measured, how fast training would be without the cause, in words.
+def most_of(finding: Mapping[str, Any]) -> float | None:
+    """Of a finding without a remedy that was measured, how many times as fast training would be without the cause.
 
-    That is more than what a remedy brings: workers, say, do not take all waiting away; but of some causes only a part
-    shows (``AT_LEAST``). Empty where there is a remedy, and where the cause costs little.
+    By the share that it takes, or else by the prediction. That is more than what a remedy brings: workers, say, do not
+    take all waiting away; but of some causes only a part shows (``AT_LEAST``). None where there is a remedy, and where
+    the cause costs little.
     """
     if not _is_bounded(finding) or finding.get("cause") in ("shared_machine", *ENDANGERS):
-        return ""  # their cost in caches, and in threads that wait for each other, is unknown
+        return None  # their cost in caches, and in threads that wait for each other, is unknown
     record = Record(dict(finding))
-    median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
-    known = low > 1 and high <= WIDEST * low
-    lost, share = record.number("lost"), record.number("share")
-    most = high
-    if share is not None:
-        most = 1 / max(1e-3, 1 - share)
-    elif lost is not None:
-        most = max(high if known else median, 1 / max(1e-3, 1 - lost))
-    without = WITHOUT.get(str(finding.get("cause")), "Without it")
-    if most < WORTH:
+    median, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "high"))
+    lost = record.number("share") or record.number("lost")  # 0 where other causes have all of it
+    most = high if lost is None else 1 / max(1e-3, 1 - lost) if lost else median
+    return most if most >= WORTH else None
+
+
+def bound(finding: Mapping[str, Any]) -> str:
+    """What ``most_of`` says, in words; empty where it is None."""
+    if (most := most_of(finding)) is None:
         return ""
+    without = WITHOUT.get(str(finding.get("cause")), "Without it")
     if finding.get("cause") in AT_LEAST or finding.get("partial"):
         return f"{without}, training would be about {as_fast(most)}, perhaps more"
     return f"{without}, training would be up to {as_fast(most)}"
@@ -104,10 +109,13 @@ def with_uncertain(nothing: Finding, candidates: Sequence[Finding]) -> Finding:
     doubtful.sort(key=lambda one: -one.predicted_speedup.median)
     if not doubtful or nothing.title not in (FINE, NO_CAUSE):
         return nothing
-    named = ", ".join(f"{' '.join(one.overrides)} ({_span(one)})" for one in doubtful[:MOST_UNCERTAIN])
-    title = NO_CERTAIN if nothing.title == FINE else NO_CAUSE
-    evidence = f"{nothing.evidence} Worth a try: {named}."
-    return replace(nothing, title=title, evidence=evidence, advice="strobe tune tells what is faster.")
+    named = [one for one in doubtful if _span(one) != UNKNOWN][:MOST_UNCERTAIN]
+    title, evidence = NO_CERTAIN if nothing.title == FINE else NO_CAUSE, nothing.evidence
+    if named:
+        spans = ", ".join(f"{' '.join(one.overrides)} ({_span(one)})" for one in named)
+        changing = [one.advice for one in named if LEARNING & {key_of(override) for override in one.overrides}]
+        evidence = " ".join((f"{evidence} Worth a try: {spans}; {TUNE}", *changing))
+    return replace(nothing, title=title, evidence=evidence, advice=TUNE)
 
 
 def _span(finding: Finding) -> str:

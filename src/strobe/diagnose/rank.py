@@ -20,7 +20,7 @@ from strobe.diagnose.foreign import in_words, is_foreign, spoken
 from strobe.diagnose.hooks import hooks
 from strobe.diagnose.lines import with_line
 from strobe.diagnose.predict import NOTABLE, Step, saved_by, step_of
-from strobe.diagnose.promise import bound, gain, is_measured, uncertain, with_uncertain
+from strobe.diagnose.promise import bound, gain, is_measured, most_of, uncertain, with_uncertain
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
     ACCUMULATE,
@@ -48,6 +48,7 @@ FEWEST_STEPS = 6  # measured: from here on the smallest and the largest enclose 
 EVIDENT = 0.25  # of training: with fewer steps, smaller parts are not reported
 ALIKE = 1.5  # times the mean: a callback that never takes longer, in each of these few steps, is evident too
 MOST_LOST = 0.99  # of training
+BEYOND = 1.1  # times the lowest ceiling: the rest is noise
 FAR_BELOW = 2.0  # times as much as it gains would be gained, if all of its share of the step could be
 
 
@@ -69,7 +70,7 @@ def conclude(summary: dict[str, Any], config: dict[str, Any], run_dir: Path, rea
         for part, name in zip(parts, names, strict=True)
     ]
     findings = diagnose(record)
-    summary["findings"] = [finding.as_dict() for finding in findings]
+    summary["findings"] = [one | {"bound": most_of(one)} for one in (finding.as_dict() for finding in findings)]
     summary["verdict"] = verdict(record, findings)
 
 
@@ -80,9 +81,19 @@ def efficiency(summary: dict[str, Any]) -> float | None:
     few steps wait long.
     """
     record = Record(summary)
-    known = [rate for name in CEILINGS if (rate := record.number("ceilings", name))]
-    measured = rate_of(record)
+    known, measured = ceiling_rates(record).values(), rate_of(record)
     return min(1.0, measured / min(known)) if measured and known and not too_low(record) else None
+
+
+def ceiling_rates(record: Record) -> dict[str, float]:
+    """Images/s of the ceilings that were measured; ``joint`` where loader and model share cores."""
+    rates = {name: record.number("ceilings", name) for name in CEILINGS}
+    return {name: value for name, value in rates.items() if value is not None and value > 0}
+
+
+def is_beyond(record: Record) -> bool:
+    """Whether the run was notably faster than a ceiling, though both may be too uncertain to call that too low."""
+    return (rate_of(record) or 0.0) > BEYOND * min(ceiling_rates(record).values(), default=math.inf)
 
 
 def diagnose(record: Record) -> list[Finding]:
@@ -294,8 +305,8 @@ def _alone(record: Record) -> str:
 
 
 def _ceilings(record: Record) -> str:
-    """The measured rate beside the ceilings; empty if these are unknown or wrong."""
-    if too_low(record):
+    """The measured rate beside the ceilings; empty if these are unknown, wrong, or too uncertain to compare with."""
+    if too_low(record) or is_beyond(record):
         return ""
     rates = {name: rate for name in ("loader", "model") if (rate := record.number("ceilings", name))}
     measured, joint = rate_of(record) or 0.0, record.number("ceilings", "joint") or 0.0
@@ -311,5 +322,6 @@ def _first_step(record: Record, findings: Sequence[Finding]) -> str:
     share, first = start_share(record), record.number("first_step_seconds")
     if share is None or first is None or share < NOTABLE or any(item.cause == "first_step" for item in findings):
         return ""
-    rate = f"{record.text('unit') or 'images'}/s"
-    return f" The first step took {duration(first)}, {percent(share)} of all step time; {rate} does not include it."
+    longer = duration(first - (record.number("step_seconds", "total") or 0.0))
+    rate = f"{percent(share)} of all step time, which {record.text('unit') or 'images'}/s does not include"
+    return f" The first step took {duration(first)}, {longer} longer than usual: {rate}."

@@ -128,7 +128,7 @@ def workers_in_vain(record: Record, step: Step) -> tuple[str, str] | None:
     several load no faster than one process, they share what holds them.
     """
     if (drawn := in_waiting(record, SAMPLING)) >= BY_ITSELF:
-        why = f"In {percent(min(1.0, drawn))} of that wait the sampler draws the indices of batches; no worker does."
+        why = f"For {percent(min(1.0, drawn))} of that wait the sampler draws the indices of batches; no worker can."
         return why, f"More workers would not help: {CHEAPER}."
     if not step.workers:
         return None
@@ -141,7 +141,7 @@ def workers_in_vain(record: Record, step: Step) -> tuple[str, str] | None:
         why = f"{they} {1 / ratio:.1f} times as slowly as the training process alone: sending batches takes so long."
         return why, "Load without workers (num_workers=0), or send few large tensors: stack them in collate_fn."
     if used is not None and used >= BY_ITSELF:
-        why = f"In {min(1.0, used):.0%} of that wait the training process computes, not its workers."
+        why = f"For {min(1.0, used):.0%} of that wait the training process computes, not its workers."
         cheaper = f"{CHEAPER}, and " if drawn or not record.items("lines") else ""  # looks saw the sampler, or nothing
         return why, (
             f"More workers would not help: {cheaper}let workers send few tensors, which need little "

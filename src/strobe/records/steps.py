@@ -26,6 +26,7 @@ FEWEST_FIGURES = 8  # of memory
 FEWEST_EPOCHS = 3  # with fewer, what their beginnings cost may be chance
 OPENING = 4  # steps of an epoch, beside which its workers may still be starting
 STEADY = 1 / 3  # growth between any two quarters, as a share of the largest
+LASTING = 0.75  # growth to the last quarter, as a share of that from the first: what starts up grows less and less
 ASYNC_BLOCK = 20  # steps; on a GPU the host runs ahead, and a single step's time is that of its submission
 FAR = 2.0  # times as long as a typical step
 
@@ -297,7 +298,7 @@ def _growth(rows: StepTable, name: str) -> dict[str, Any] | None:
         "last_bytes": float(means[-1]),
         "seconds": float(times[-1] - times[0]),
         "bytes_per_second": float((means[-1] - means[0]) / (times[-1] - times[0])),
-        "steady": bool(grown.min() > grown.max() * STEADY),
+        "steady": bool(grown.min() > grown.max() * STEADY and grown[-1] > grown[0] * LASTING),
     }
 
 

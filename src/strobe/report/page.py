@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
+from strobe.diagnose.rank import ceiling_rates
 from strobe.present import parts as kit
 from strobe.present.format import counted, cut, duration, figure, here, percent
 from strobe.present.page import render as rendered
@@ -17,7 +18,7 @@ from strobe.report.ranks import ranks
 from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
 from strobe.report.trace_page import write_run_page
-from strobe.report.wording import ceiling_rates, rate_counts, share_of_ceiling, subject, trust, unit_of, verdict
+from strobe.report.wording import rate_counts, share_of_ceiling, subject, trust, unit_of, verdict
 from strobe.traces.rank import Read, read_trace
 
 NAME = "report.html"

@@ -8,6 +8,7 @@ from strobe.diagnose.causes import EXPLAINED
 from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import WORTH, Step, step_of, with_model
 from strobe.diagnose.promise import gain
+from strobe.diagnose.rank import ceiling_rates
 from strobe.diagnose.symptoms import too_low
 from strobe.measure import WIDEST
 from strobe.overrides import key_of
@@ -17,7 +18,7 @@ from strobe.present.charts.svg import line, meter, rect, svg, whisker
 from strobe.present.format import counted, duration, figure, interval, listed, percent, size, times
 from strobe.present.parts import Line, Paragraph, Part, Rows, Section, Table, Text, facts, more, named, note
 from strobe.records.run import Alternative, Record, as_number, rate_of
-from strobe.report.wording import all_rates, ceiling_rates, drift, entries, lowest, phase_of, share_of_ceiling, unit_of
+from strobe.report.wording import all_rates, drift, entries, lowest, phase_of, share_of_ceiling, unit_of
 
 DEVICE = ("transfer", "prepare", "forward", "backward", "optimizer", "idle")
 FEWEST_CALLBACKS, MOST_CALLBACKS = 3, 8

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from strobe.diagnose.predict import idle_of_device
+from strobe.diagnose.promise import LEARNING
 from strobe.overrides import key_of
 from strobe.present.format import counted, duration, here, size
 from strobe.present.format import rate as whole
@@ -19,7 +20,6 @@ from strobe.report.evidence import figure_of
 COLOURS = {"completed": "green", "interrupted": "yellow", "failed": "red"}
 TRUST = {"good": "green", "fair": "yellow", "bad": "red"}
 _NAMES = 9  # columns; the widest is "callbacks"
-LEARNING = {"data.batch_size", "trainer.accumulate_grad_batches", "data.size"}  # keys that change what is learned
 _READABLE = 110  # columns; longer lines of prose are hard to read
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from strobe.diagnose.rank import ceiling_rates
 from strobe.measure.timing import WARMUP_STEPS
 from strobe.present.charts.scale import ticks
 from strobe.present.charts.svg import anchor_at, dot, label, line, path, rect, stretched, svg, tag
@@ -17,7 +18,7 @@ from strobe.present.parts import Chart, Key, Section
 from strobe.records.columns import Floats, Ints
 from strobe.records.run import Record, rate_of
 from strobe.records.step_table import StepTable
-from strobe.report.wording import ceiling_rates, unit_of
+from strobe.report.wording import unit_of
 
 STEPS = "steps/s"  # where it is not known how many images a step held
 HEIGHT, LANE = 220, 14  # pixels of the plot, and of the lane of pauses below it

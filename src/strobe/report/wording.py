@@ -10,6 +10,7 @@ from strobe.diagnose.cores import TAKEN, taken
 from strobe.diagnose.foreign import UNSEEN
 from strobe.diagnose.hooks import class_of
 from strobe.diagnose.promise import bound, gain
+from strobe.diagnose.rank import ceiling_rates, is_beyond
 from strobe.diagnose.rules.none import NEAR
 from strobe.diagnose.symptoms import all_steps, too_low
 from strobe.measure import WIDEST
@@ -21,7 +22,6 @@ _NOTABLE = 0.01  # share of the step from which a callback is named
 _MOST_CALLBACKS = 3
 _VARIED = 2.0  # times the lower end of the interval of the median step; wider ones leave much open
 _DRIFTED = 0.05  # apart: a smaller difference is every machine's
-_BEYOND = 1.1  # times the lowest ceiling: the rest is noise
 _OF_STROBE = re.compile(r"strobe\.(app\.)?model\.")  # networks that a choice names
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
 _FIGURES = re.compile(r" \((?!\d[\d.]* to )[^()]*\d[^()]*\)")  # but an interval
@@ -153,12 +153,6 @@ def rate_counts(record: Record) -> str:
     return f"{included}; the median step alone ran at {told}" if told else included
 
 
-def ceiling_rates(record: Record) -> dict[str, float]:
-    """Images/s of the ceilings that were measured; ``joint`` where loader and model share cores."""
-    rates = {name: record.number("ceilings", name) for name in rank.CEILINGS}
-    return {name: value for name, value in rates.items() if value is not None and value > 0}
-
-
 def all_rates(record: Record) -> dict[str, float]:
     """As :func:`ceiling_rates`, and what fetching the objects alone reached, which the loader has to do as well.
 
@@ -177,12 +171,7 @@ def lowest(record: Record) -> str | None:
 def share_of_ceiling(record: Record) -> float | None:
     """The run's images/s as a share of its lowest ceiling, 1 at most; None where unknown, or a ceiling is wrong."""
     share = record.number("efficiency")
-    return None if share is None or too_low(record) or _is_beyond(record) else min(1.0, share)
-
-
-def _is_beyond(record: Record) -> bool:
-    """Whether the run was notably faster than a ceiling, though both may be too uncertain to call that too low."""
-    return (rate_of(record) or 0.0) > _BEYOND * min(ceiling_rates(record).values(), default=math.inf)
+    return None if share is None or too_low(record) or is_beyond(record) else min(1.0, share)
 
 
 def ceilings(record: Record) -> str:
@@ -196,7 +185,7 @@ def ceilings(record: Record) -> str:
         parts.append(f"together about {rate(joint)} on {where}")
     if parts and too_low(record):
         parts.append("a ceiling was measured too low: training was faster")
-    elif parts and _is_beyond(record):
+    elif parts and is_beyond(record):
         parts.append(f"this run reached {rate(rate_of(record) or 0.0)}, so these are too uncertain to compare with")
     elif parts and share is not None:
         least = lowest(record)

@@ -94,6 +94,8 @@ def ending(tuning: Tuning) -> str:
     """Why it ended, and when."""
     why, budget = (tuning.ended or tuning.status).rstrip("."), float(tuning.header["budget"])
     sentence = f"{why[:1].upper()}{why[1:]} after {duration(tuning.seconds)}"
+    if tuning.ended == NOTHING:
+        sentence = f"Stopped after {duration(tuning.seconds)}: nothing else helped"
     late = f", not {duration(budget)}: a comparison that has begun is finished" * (tuning.seconds > OVER * budget)
     return " ".join((f"{sentence}{late}.", disturbance(tuning))).strip()
 

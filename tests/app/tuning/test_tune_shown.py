@@ -62,7 +62,8 @@ def test_what_the_proof_shows_is_recommended(tune: Tune, tmp_path: Path) -> None
     assert record["recommended"] == record["best"] == [GIVEN, "loader=native"]
     assert [trial["verdict"] for trial in record["trials"]] == ["faster", "no difference", "no difference"]
     assert "  loader=native: 1.40 times (1.37 to 1.43), predicted 1.50 times (1.35 to 1.65): kept\n" in said
-    assert "1.40 times (1.37 to 1.43) as fast as what you gave, measured again at the end. Nothing else" in said
+    assert "1.40 times (1.37 to 1.43) as fast as what you gave, measured again at the end. Stopped after" in said
+    assert ": nothing else helped." in said
     assert said.splitlines()[-2:] == [
         f"python train.py {GIVEN} loader=native",
         str(tmp_path / "search" / "search.html"),

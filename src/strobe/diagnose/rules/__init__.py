@@ -30,7 +30,7 @@ class Finding:
         overrides: Hydra overrides that this run accepts; empty if only code or hardware can be changed.
         subject: the callback's class or the phase, for causes that can have several findings.
         lost: the share of training time that this cause takes, by attribution; None until that is known.
-        share: of the step, also what other findings explain; None where that is the same.
+        share: of training time, also what other findings explain; None where that is the same.
         partial: whether it also costs time where that is not seen.
         remedies: other remedies.
         changes: overrides that ``strobe tune`` can make from outside, in somebody else's script, which takes none.

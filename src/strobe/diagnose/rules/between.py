@@ -8,7 +8,7 @@ from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.restarts import RELOAD, restarts
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import EPOCHS, all_steps, of_an_epoch, start_share
-from strobe.present.format import duration, percent
+from strobe.present.format import counted, duration, percent
 from strobe.records.run import Figure, Record
 
 FAR = 4  # times the size of validation's batches: those of training are far larger
@@ -23,7 +23,7 @@ def validation(record: Record, step: Step) -> Finding | None:
     overrides, left, advice = seldomer(record, factor)
     size, trained = record.whole("validation.batch_size"), record.count("batch_size")
     if size and trained and trained >= FAR * size:
-        told = f"Its batches are of {size}, those of training of {trained}"
+        told = f"Its batches have {counted(size, 'sample')}, those of training {trained}"
         advice = f"{told}: use larger ones, DataLoader(..., batch_size={trained}). Or: {advice}"
     return Finding(
         "validation",

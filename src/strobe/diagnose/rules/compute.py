@@ -148,7 +148,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
         overrides = (f"{ACCUMULATE}={now * factor}",) if record.has(ACCUMULATE) else ()
         predicted = without(step, compute=seconds * (1 - 1 / factor))
         advice = (
-            f"Update once in {now * factor} batches. This changes training like a batch {factor} times as large"
+            f"Update once every {now * factor} batches. This changes training like a batch {factor} times as large"
             + _scaling(record)
         )
     if not fused and (name := record.setting("optimizer.unfused")):

@@ -55,7 +55,7 @@ def padding(record: Record, step: Step) -> Finding | None:
     return Finding(
         "padding",
         f"{percent(share)} of each batch is padding",
-        f"For {percent(share)} of its length, at its end, all samples have the same number. "
+        f"In the last {percent(share)} of its length all samples have the same number. "
         f"Computing takes {duration(seconds / share)} of each {duration(step.seconds)} step, and grows with the "
         "length, or faster.",
         "Pad each batch to its own longest sample (a collate_fn with pad_sequence, or padding='longest'), not to a "

@@ -53,8 +53,8 @@ BEGINS = (
 )
 FIRST = "Cheaper samples, smaller batches or longer epochs help; more workers do not."
 COLLATED = (
-    "Let samples be tensors or arrays, not lists of numbers, of which each becomes a tensor; or let the data set make "
-    "the whole batch at once (__getitems__)."
+    "Let samples be tensors or arrays, not lists: each number of a list becomes a tensor of its own. Or let the data "
+    "set make the whole batch at once (__getitems__)."
 )
 ANEW = "Take all batches of an epoch from one iterator: next(iter(loader)) begins an epoch for each batch."
 REBUILT = "Make the DataLoader once, before the loop over epochs, with persistent_workers=True."
@@ -117,10 +117,13 @@ def loader(record: Record, step: Step) -> Finding | None:
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     told, hint = sent_whole(record) or _parts(record)
     if not told and (collated := in_waiting(record, COLLATING)) >= MOSTLY:
-        told, hint = f" In {percent(collated)} of that wait batches are made of samples, by default_collate.", COLLATED
+        told, hint = (
+            f" {percent(collated)} of the wait goes to joining samples into batches (default_collate).",
+            COLLATED,
+        )
     elif not told and (collated := in_workers(record, COLLATING)) >= MOSTLY:
         told, hint = (
-            f" Workers make batches of samples, by default_collate, {percent(collated)} of their time.",
+            f" Workers spend {percent(collated)} of their time joining samples into batches (default_collate).",
             COLLATED,
         )
     told += f" {in_vain[0]}" if in_vain else f" {lost}" if lost else _seldom(record, step)
@@ -260,10 +263,10 @@ def epoch_start(record: Record, step: Step) -> Finding | None:
     evidence = f"Others wait {usual}. The difference is {share} of all step time."
     advice = BEGINS
     if start <= LONGEST * (made := first_batch(record, step)):
-        evidence += f" A worker takes {duration(made)} to make its first batch, and an epoch begins with none."
+        evidence += f" A worker takes {duration(made)} to make its first batch, and none is ready when an epoch begins."
         advice = FIRST
     if (drawn := in_waiting(record, SAMPLING)) >= MOSTLY:
-        evidence += f" In {percent(drawn)} of all waiting the sampler draws the indices of batches."
+        evidence += f" For {percent(drawn)} of all waiting the sampler draws the indices of batches."
         advice = "Let the sampler draw no more indices than an epoch uses."
     if often := _begun_anew(record):
         evidence, advice = f"{evidence}{often}", ANEW
@@ -335,7 +338,7 @@ def _seldom(record: Record, step: Step) -> str:
     if record.text("uneven", "phase") != "data_wait" or not few or extra < MOSTLY * step.wait * step.images:
         return ""
     why = "" if taken(record) else ": some samples take far longer to make"
-    return f" {long:.0f} of {measured:,.0f} steps wait long, the others hardly{why}."
+    return f" Most of the wait is in {long:.0f} of {measured:,.0f} steps{why}."
 
 
 def _nothing_measured(record: Record, step: Step) -> str:

@@ -46,9 +46,9 @@ def child_processes(record: Record, step: Step) -> Finding | None:
     return Finding(
         "child_processes",
         f"Processes that this training started take {used} that it needs",
-        f"Training waited for a core for {percent(lost)} of its time beside them. They are none of the workers "
-        "that load its batches: a pool, a simulator, an encoder or a logger of the script's or a library's, or workers "
-        "for validation.",
+        f"Training waited for a core for {percent(lost)} of its time beside them. None of them loads its "
+        "batches: they are a pool, a simulator, an encoder or a logger, of the script's or a library's, or workers for "
+        "validation.",
         "Let them do less, or do it less often; start fewer of them, or after training; or use fewer threads.",
         (),
         _up_to(lost),
@@ -62,8 +62,8 @@ def oversubscription(record: Record, step: Step) -> Finding | None:
     if taken_by_threads(record):
         who = BESIDE
         evidence = (
-            "Hardly any other process, or worker, wants a core meanwhile. They keep a core busy for some time after "
-            "each call, and torch's threads wait for one another, so they may cost far more."
+            "Hardly any other process or worker wants a core meanwhile. Such threads keep a core busy for some time "
+            "after each call, and torch's threads wait for one another, so they may cost far more."
         )
     else:
         who, threads = "A library's threads in the loader workers", record.number("worker_threads") or 1.0
@@ -108,6 +108,7 @@ def swapping(record: Record, _: Step) -> Finding | None:
         "Use fewer loader workers, smaller batches or a smaller cache, or stop other programs that use memory.",
         (),
         _up_to(lost),
+        share=lost,
     )
 
 
@@ -122,7 +123,8 @@ def quota(record: Record, _: Step) -> Finding | None:
         f"Linux paused its processes for {percent(share)} of the training (throttled_usec of the cgroup's cpu.stat).",
         "Give the container more cores (docker run --cpus, resources.limits.cpu), or use fewer threads.",
         (),
-        _up_to(min(share, 0.95)),
+        _up_to(lost := min(share, MOST_TAKEN)),
+        share=lost,
     )
 
 

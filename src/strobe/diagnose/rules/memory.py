@@ -1,5 +1,6 @@
 """Memory that grows until none is left."""
 
+from strobe.diagnose.cores import taken
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
 from strobe.present.format import duration, size
@@ -35,7 +36,7 @@ def growing_memory(record: Record, step: Step) -> list[Finding]:
             continue
         count = max(1, step.workers) if name == "workers_memory" else 1
         left = free / (pace * count) if free is not None else 0.0
-        if left > DAY:
+        if left > DAY or (left > SEEN * seconds and taken(record)):  # beside others a first minute takes longer
             continue
         who = "The largest worker" if count > 1 else "The worker" if name == "workers_memory" else "It"
         evidence = f"{who} grew steadily from {size(first)} to {size(last)} in {duration(seconds)}."

@@ -35,8 +35,8 @@ _ALONE = (  # why a phase is on one thread, and what to do
     f"Replace such lines with a few operations on whole tensors.{NAMES_LINES}",
 )
 _ALONE_BACKWARD = (
-    "That is operations without a parallel kernel, or too small for one. It makes some for each of the forward "
-    "pass; a slice's fill a whole tensor with zeros.",
+    "Its operations have no parallel kernel, or are too small for one. Each operation of the forward pass adds some; "
+    "those of a slice fill a whole tensor with zeros.",
     "Replace loops over time steps, samples or slices in the forward pass by a few operations on whole tensors.",
 )
 GARBAGE = 0.03  # of the step, for garbage collection
@@ -135,7 +135,7 @@ def library_call(record: Record, step: Step) -> list[Finding]:
         Finding(
             "library_call",
             f"{percent(seconds / step.seconds)} of each step is spent in {name}, which {COMPUTING[phase]} calls",
-            f"It takes {duration(seconds)} of each {duration(step.seconds)} step, beside what the network computes.",
+            f"It takes {duration(seconds)} of each {duration(step.seconds)} step, on top of what the network computes.",
             _INSTEAD.get(
                 name,
                 f"Call {name} less often, or outside training: a metric once an epoch, a copy once in many steps. Or "
@@ -157,8 +157,8 @@ def outside_torch(record: Record, step: Step) -> list[Finding]:
         Finding(
             "outside_torch",
             f"{percent(seconds / step.seconds)} of each step is spent in {name}, but not in torch",
-            f"It takes {duration(seconds)} of each {duration(step.seconds)} step, in lines in which no operation of "
-            "torch's was seen: NumPy, or another library, computes there, as a rule on one core.",
+            f"It takes {duration(seconds)} of each {duration(step.seconds)} step, in lines where no operation of "
+            "torch's was seen: NumPy or another library computes there, usually on one core.",
             "Do it once before training where it does not change, or in the data set, whose workers do it beside "
             "training. What has to be in each step may need less of the data, or be a few operations of torch.",
             (),
@@ -200,8 +200,8 @@ def python_code(record: Record, step: Step) -> list[Finding]:
         Finding(
             "python_code",
             f"{percent(seconds / step.seconds)} of each step is Python code in {COMPUTING[phase]}",
-            f"It holds Python's lock for {duration(seconds)} of each {duration(step.seconds)} step, which torch's "
-            "operations release.",
+            f"It holds Python's lock for {duration(seconds)} of each {duration(step.seconds)} step; torch's "
+            "operations release it.",
             "Replace loops over numbers, lists or texts by a few operations on whole tensors. What does not depend on "
             "the weights can move to the data set, where workers do it meanwhile; what counts or logs, to a few steps.",
             (),

@@ -67,7 +67,7 @@ def _words(record: Record, kind: str, seconds: float, step: Step) -> dict[str, A
         "seconds": duration(seconds),
         "step": duration(step.seconds),
         "place": f" Most of it is in {function}, {at_line(file, line, code)}." if file and line and function else "",
-        "repeats": called if name else f"A step computes the same {calls} times",
+        "repeats": called if name else f"A step computes the same thing {calls} times",
         "shape": " x ".join(f"{side:,}" for side in lengths),
         "part": part,
         "alike": percent(part),
