@@ -336,7 +336,7 @@ class Preflight(Callback):
         HydraConfig.instance().set_config(config)
         try:
             task, cfg = config.hydra.overrides.task, without_hydra(config)
-            varied = _varied(task)
+            varied = varied_keys(task)
             # Only some choices of a group that varies may have a key that is given below it.
             task = [text for text in task if {key_of(text).partition(".")[0], "experiment"}.isdisjoint(varied)]
             _check_added(cfg, task)
@@ -355,7 +355,10 @@ def leave_folder() -> None:
 
 
 def forget_refused_sweep() -> None:
-    """Remove the folder that was made for a sweep in which no run has begun."""
+    """Remove the folder that was made for a sweep in which no run has begun, and those above it that are then empty.
+
+    Above its own parent these are ``outputs`` and what lies in it.
+    """
     if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
         return
     folder = Path(HydraConfig.get().sweep.dir)
@@ -363,9 +366,12 @@ def forget_refused_sweep() -> None:
         if {path.name for path in folder.iterdir()} <= {"multirun.yaml"}:
             shutil.rmtree(folder)
             folder.parent.rmdir()
+            for above in folder.absolute().parents[1:]:
+                if above.is_relative_to(OUTPUTS.absolute()):
+                    above.rmdir()
 
 
-def _varied(task: Sequence[str]) -> set[str]:
+def varied_keys(task: Sequence[str]) -> set[str]:
     """The keys and groups that a sweep varies, but for those that it adds."""
     parsed = OverridesParser.create().parse_overrides(list(task))
     return {one.key_or_group for one in parsed if one.is_sweep_override() and not one.is_add()}
