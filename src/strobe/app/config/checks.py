@@ -220,7 +220,9 @@ def _check_added(cfg: DictConfig, task: Sequence[str]) -> None:
             raise ConfigError(f"Nothing reads {override}; {suggestion(key, keys(cfg))}")
     for name, node in cfg.callbacks.items():
         if not isinstance(node, DictConfig) or "_target_" not in node:
-            raise ConfigError(f"callbacks.{name}={node} names no class; {ADDED['callbacks']}")
+            key = f"callbacks.{name}"
+            given = next((text for text in task if f"{key_of(text)}.".startswith(f"{key}.")), f"{key}={node}")
+            raise ConfigError(f"{given}: {key} names no class; +{key}._target_=CLASS gives it one")
 
 
 def schema_keys(node: Any) -> list[str]:
