@@ -14,12 +14,13 @@ from strobe.app.config.checks import Preflight, check, without_effect, without_h
 from strobe.app.config.compose import composed
 from strobe.app.config.entry import command
 from strobe.app.config.register import composing
+from strobe.app.config.roots import check_root
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
 from strobe.process.locks import alone_in
 from support.cifar10_files import generated
 from support.composing import configured
-from support.files import names
+from support.files import names, plant
 from support.refusals import refusal
 from support.runs import CHECKPOINTS, Ended, Train
 
@@ -226,6 +227,27 @@ def test_a_configuration_of_ones_own(
         configured("config", f"hydra.searchpath=[file://{tmp_path}]", "data=mine")
     assert stop.value.code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (["cat/a.jpg", "dog/notes.txt", "dog/.b.jpg"], "/dog holds no .jpg, .jpeg, .png file; add photos or remove"),
+        (["train/cat/a.jpg", "train/dog/b.PNG", "val/cat/c.jpg", "val/dog/d"], "/val/dog holds no .jpg, .jpeg, .png"),
+        (["cat/a.jpg"], " holds one class, cat; put the photos of at least two classes into a folder for each"),
+        (["cat/a.jpg", "dog/old/b.jpg"], ""),
+        (["train/cat/a.jpg", "test/cat/a.jpg"], ""),  # which loading refuses
+        (["cat/a.jpg", *(f"dog/{number}" for number in range(3))], ""),
+    ],
+    ids=lambda given: ",".join(given) if isinstance(given, list) else None,
+)
+def test_a_class_without_photos_is_told_before_anything_is_imported(
+    files: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strobe.app.storage.local.MOST", 2)
+    plant(tmp_path, dict.fromkeys(files, b""))
+    cfg = configured("config", "data=image_folder", f"data.root={tmp_path}")
+    assert said in (refusal(lambda: check_root(cfg)) if said else str(check_root(cfg)))
 
 
 @pytest.mark.parametrize("data", ["eurosat", "image_folder"])

@@ -21,12 +21,13 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
 from strobe.app.config.bounds import check_bounds
 from strobe.app.config.lightning import check_lightning
-from strobe.app.config.mistakes import ADDED, MISTAKES, keys, mistake, suggestion
+from strobe.app.config.mistakes import MISTAKES, keys, mistake, suggestion
 from strobe.app.config.models import check_name, torchvision_models
 from strobe.app.config.resuming import OUTPUTS, check_unfinished, last_checkpoint
-from strobe.app.config.schema import ONE_CROP, PUBLISHED, USUAL_FRAMING, Config
+from strobe.app.config.roots import check_root
+from strobe.app.config.schema import ONE_CROP, USUAL_FRAMING, Config
 from strobe.app.config.targets import check_targets
-from strobe.app.storage.address import check_address, check_open, check_slashes, is_remote
+from strobe.app.storage.address import check_address, check_open, is_remote
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
 from strobe.present.format import counted
@@ -229,30 +230,6 @@ def schema_keys(node: Any) -> list[str]:
     """The keys in the schema of a part of the configuration; empty without a schema."""
     schema = OmegaConf.get_type(node)
     return [knob.name for knob in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
-
-
-def check_root(cfg: DictConfig) -> None:
-    """The data must exist, unless it is generated or downloaded."""
-    choice, root = HydraConfig.get().runtime.choices["data"], Path(cfg.data.root)
-    if is_remote(cfg.data.root):
-        return
-    check_slashes("data.root", cfg.data.root)
-    overridden = {key_of(override) for override in HydraConfig.get().overrides.task}
-    generated = root.is_dir() and {path.name for path in root.iterdir()} <= {"tiles"}
-    if choice == "sample" and "data.root" in overridden and "data" not in overridden and not generated:
-        raise ConfigError(
-            f"data.root={root} would get the generated tiles of data=sample, the default; give data=image_folder, "
-            "eurosat or cifar10 for the images there, or data=sample to generate tiles there"
-        )
-    if choice == "sample" or cfg.data.get("download") or root.is_dir():
-        return
-    title, url, size = PUBLISHED.get(choice, ("", "", ""))
-    where = (
-        f"data.download=true downloads {title} ({size}, from {url})"
-        if url
-        else "give the folder that holds the class folders with data.root=FOLDER"
-    )
-    raise ConfigError(f"data.root={root} is not a folder; {where}, or train on generated tiles with data=sample")
 
 
 def _check_pair(cfg: DictConfig) -> None:
