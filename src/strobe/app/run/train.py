@@ -164,7 +164,7 @@ class Run:
             require_fitting(checkpoint, parts.model)
             log.info("Resuming from %s", checkpoint)
         if not in_sweep() and rank() == 0:
-            forecast = Forecast(cfg, ceilings=cfg.ceilings is not False)
+            forecast = Forecast(ceilings=cfg.ceilings is not False)
             parts.trainer.callbacks.append(forecast)  # type: ignore[attr-defined]
         if parts.data.generated:
             log.info("The data is generated, so figures say nothing about real images")
