@@ -236,8 +236,8 @@ def _section(device: str, cells: Sequence[CellRecord], folder: Path) -> Section:
     ]
     lack = f", but for {' and '.join(without)}" if without else ""
     note += (
-        f"Traces of steps of each row{lack} lie in {TRACES}/: tensorboard --logdir with this folder shows them; tables "
-        "of their operators lie in tables/."
+        f"Traces of steps of each row{lack} lie in {TRACES}/: tensorboard --logdir with this folder shows them (its "
+        "profiler tab's Overview needs the internet); tables of their operators lie in tables/."
         if len(without) < len(cells)
         else "There are no traces."
     )
