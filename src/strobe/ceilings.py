@@ -14,10 +14,10 @@ import strobe.app.needed  # noqa: F401  # isort: skip
 
 from omegaconf import DictConfig
 
-from strobe.app.config.checks import check_root
 from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, mistake
 from strobe.app.config.register import composing, workers_beside
+from strobe.app.config.roots import check_root
 from strobe.measure.environment import usable_cores
 from strobe.present.format import counted, interval
 from strobe.present.terminal import clock, say

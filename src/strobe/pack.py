@@ -9,10 +9,10 @@ import strobe.app.needed  # noqa: F401  # isort: skip
 
 from collections.abc import Sequence
 
-from strobe.app.config.checks import check_root
 from strobe.app.config.compose import recomposed
 from strobe.app.config.mistakes import MISTAKES, mistake
 from strobe.app.config.register import composing
+from strobe.app.config.roots import check_root
 from strobe.app.storage.address import check_address, is_remote
 from strobe.overrides import applied, quoted
 from strobe.process.launch import parser_of, start

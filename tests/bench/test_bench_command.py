@@ -180,7 +180,9 @@ def test_the_list_tells_suites_and_cells(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_a_suite_must_be_there_unless_help_is_wanted() -> None:
     assert said_by("--list", "suite=moon").startswith("suite=moon is not there; give one of convolution, crop")
-    assert "You must specify 'suite'" in said_by()
+    choose = f"give suite=NAME; choose one of {', '.join(names())}\n"
+    assert said_by() == said_by("-m", "seed=1,2") == f"G{choose[1:]}"
+    assert said_by("lr=0.1", "suite.tables=[load]") == f"lr is not a key; did you mean model.lr? Also {choose}"
     code, said = run_here("src/strobe/bench/__main__.py", "--help")
     assert code == 0
     assert "python -m strobe.bench --list" in said

@@ -173,11 +173,11 @@ def test_what_is_concluded_has_the_right_direction() -> None:
     names = {(cell.column, cell.threads, cell.cache): cell.name for cell in suite.cells}
     record = record_of(suite, {names[key]: rate for key, rate in rates.items()})
     faster, cold, threads = loading.conclude(record)
-    assert faster.startswith("Batches of 32 on one thread: native is ")
+    assert faster.startswith("Batches of 32 on one thread, the fastest is native: ")
     told = {
         sentence: [part.split()[1] for part in sentence.partition(": ")[2].split(", ")] for sentence in (cold, threads)
     }
-    assert faster.partition("native is ")[2].startswith(("7.", "8."))
+    assert faster.partition("native: ")[2].startswith(("7.", "8."))
     assert cold.startswith("Cold files take this many times as long: ")
     assert [round(float(value)) for value in told[cold]] == [2, 10]
     assert threads.startswith("4 threads instead of 1")

@@ -133,11 +133,22 @@ def test_every_figure_is_told() -> None:
     told = profiling.conclude(record_of(suite, found))
     assert told.pop() == "TraceML was not measured beside them: pip install traceml-ai, and it is."
     assert len(told) == len(suite.cells)
-    assert told[0] == "Phase timers: 20.0 us a step, 0.020% of a training step of 100.0 ms."
+    assert told[0] == "The cost of phase timers is 20.0 µs a step, 0.020% of a training step of 100.0 ms."
+    assert told[1].startswith("The cost of a trace that waits is 20.0 µs a step")
     assert told[4] == (
-        "A trace with nothing more: a recorded step takes 1.02 times as long as a waiting one, 300 kB a step, and a "
-        "stall of 140 ms a cycle."
+        "In a trace with nothing more, the time of a recorded step is 1.02 times a waiting one. A step adds 300 kB to "
+        "it; the stall at the end of a cycle is 140 ms."
     )
-    assert "Spans recorded: loading takes 2.00% longer than with spans switched off; one" in told[11]
-    assert told[13].endswith("and loading seems to take 40.0% of it, not 35.0%.")
+    assert "With spans recorded, the time of loading is 1.02 times that with spans switched off. Two" in told[11]
+    assert "loading seems to take 40.0% of a step, not 35.0%; the time of a step is 1.02 times" in told[13]
     assert profiling.conclude(record_of(suite, {})) == []
+
+
+def test_a_figure_that_trials_disagree_about_is_not_told() -> None:
+    suite = declared("profiling", "suite.tables=[callbacks]")
+    costs = [1e-6, 2e-6, 9e-6] * 3
+    trials = [Report([0.1], [32.0], None, {"unwatched": 0.1, "times": 1.0, "cost": cost}) for cost in costs]
+    told = profiling.conclude(record_of(suite, {suite.cells[0].name: trials}))
+    assert told[0] == (
+        "The cost of phase timers is not known: 9 trials differ too much; more rounds, or a quiet machine, would tell."
+    )

@@ -162,6 +162,7 @@ def test_what_follows_names_each_change_and_whether_an_epoch_was_measured(tmp_pa
     place.mkdir(parents=True)
     (place / "host.pt.trace.json.gz").touch()
     (section,) = training.sections(record, tmp_path)
+    assert "profiler tab's Overview needs the internet" in repr(section.parts)
     assert "each row, but for batch 32, no workers and batch 32, 8 workers and batch 2048" in repr(section.parts)
 
 

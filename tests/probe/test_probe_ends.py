@@ -42,7 +42,7 @@ def test_a_request_to_end_leaves_no_scratch_folder(tmp_path: Path) -> None:
         process.terminate()
         _, said = process.communicate()
     assert process.returncode == 128 + signal.SIGTERM
-    assert "Interrupted: nothing was measured. It takes about 0:25 from the script's first training on" in said
+    assert "Interrupted: nothing was measured. It takes up to 0:25 from the script's first training on" in said
     assert not scratch.exists()
     assert not output.parent.exists()
 
@@ -136,7 +136,7 @@ def test_where_nothing_was_measured_nothing_is_left(
     assert said.splitlines()[-5:-1] == ["The script printed last:", "  one", "  two", "  no such data"]
     assert said.splitlines()[-1].startswith("Not measured: ")
     assert (
-        "Running the script until its first training, then measuring for about 0:25, longer if steps are slow\n" in said
+        "Running the script until its first training, then measuring for up to 0:25, longer if steps are slow\n" in said
     )  # a line a stage
     assert "\r" not in said
 

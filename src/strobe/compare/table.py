@@ -13,7 +13,7 @@ from rich.text import Text
 
 from strobe.compare.cells import ACCURACY, CEILINGS
 from strobe.compare.shown import ComparedCell, Comparison, between, comparison_of
-from strobe.present.format import UNKNOWN, counted, estimate, figure, rate
+from strobe.present.format import UNKNOWN, differ, estimate, figure, rate
 from strobe.present.terminal import say
 from strobe.records.sweep import INTERRUPTED
 
@@ -105,10 +105,9 @@ def _times(cell: ComparedCell) -> str:
     ratio = cell.speedup
     if ratio is None or ratio.tells or ratio.low is None:
         return estimate(cell.record.summary["speedup"])
-    differ = f"{UNKNOWN}: {counted(_measured(cell), 'run')} differ too much"
     if ratio.high is not None and ratio.high < 1:
         return f"at most {figure(ratio.high)}"
-    return f"at least {figure(ratio.low)}" if ratio.low > 1 else differ
+    return f"at least {figure(ratio.low)}" if ratio.low > 1 else differ(_measured(cell), "run")
 
 
 def _measured(cell: ComparedCell) -> int:

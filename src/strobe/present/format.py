@@ -99,7 +99,17 @@ def interval(low: float | None, high: float | None, show: Callable[[float], str]
     """The two ends: ``75.0 to 80.7``; empty if one is unknown, words if they are too far apart to say much."""
     if low is None or high is None:
         return ""
-    return "too wide to tell" if 0 < WIDEST * low < high else f"{show(low)} to {show(high)}"
+    return "too wide to tell" if is_wide(low, high) else f"{show(low)} to {show(high)}"
+
+
+def is_wide(low: float | None, high: float | None) -> bool:
+    """Whether the ends are known, and too far apart to say much."""
+    return low is not None and high is not None and 0 < WIDEST * low < high
+
+
+def differ(number: int, what: str) -> str:
+    """What stands in a sentence for a figure whose interval is too wide: ``not known: 3 runs differ too much``."""
+    return f"{UNKNOWN}: {counted(number, what)} differ too much"
 
 
 def estimate(value: Mapping[str, Any] | None, show: Callable[[float], str] = figure) -> str:

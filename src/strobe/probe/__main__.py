@@ -37,7 +37,7 @@ Examples
 """
 SECONDS, LONGEST = 5.0, 86400.0  # of each side by default; until a training has begun and was measured
 INTERRUPTED = (
-    "Interrupted: nothing was measured. It takes about {about} from the script's first training on, and longer where "
+    "Interrupted: nothing was measured. It takes up to {about} from the script's first training on, and longer where "
     "steps are slow; give it that time, or a smaller --seconds."
 )
 WARNING = "This runs {line} up to its first training, and trains for some seconds."
@@ -86,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with ProgressDisplay(console) as display:
             first = "Running the script until its first training"
-            display.stage(f"{first}, then measuring for about {about}, longer if steps are slow", None)
+            display.stage(f"{first}, then measuring for up to {about}, longer if steps are slow", None)
             outcome = probe_script(command, place, seconds=options.seconds, timeout=LONGEST, tell=display.stage)
     except KeyboardInterrupt as interrupt:
         with noted():

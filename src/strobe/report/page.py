@@ -18,7 +18,16 @@ from strobe.report.ranks import ranks
 from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
 from strobe.report.trace_page import write_run_page
-from strobe.report.wording import rate_counts, share_of_ceiling, subject, trust, unit_of, verdict
+from strobe.report.wording import (
+    is_told,
+    rate_counts,
+    reason,
+    share_of_ceiling,
+    subject,
+    trust,
+    unit_of,
+    verdict,
+)
 from strobe.traces.rank import Read, read_trace
 
 NAME = "report.html"
@@ -91,7 +100,7 @@ def _head(record: Record, first: str, rest: str, name: str) -> list[kit.Part]:
     parts: list[kit.Part] = [kit.Paragraph(rest, "lede")] if rest else []
     if (kind or message) and not first.endswith(message or kind):
         title = "What stopped it" if status == "interrupted" else "What went wrong"
-        named = "" if status == "interrupted" and message else kind
+        named = "" if message and is_told(record) else kind
         said = [kit.Pre(cut(message, LONGEST_ERROR))] if message else []
         parts += kit.notice(STATUS.get(status, "fair"), kit.Paragraph([kit.Text(title, "b"), named]), *said)
     parts += [kit.Paragraph(trusted, f"trust {level}")] if trusted else []
@@ -101,13 +110,10 @@ def _head(record: Record, first: str, rest: str, name: str) -> list[kit.Part]:
 def _told(record: Record) -> tuple[str, str]:
     """The headline, and what follows it: of a failed run its error; the longest phase where there is no verdict."""
     first, rest = (text.replace(" -> ", " → ") for text in verdict(record))
-    kind = record.text("error", "type")
-    if record.text("status") == "failed" and kind:
-        said = (record.text("error", "message") or "").strip().split("\n")[0]
+    if record.text("status") == "failed" and (why := reason(record)):
         _, _, until = first.partition("; until then: ")
-        return cut(
-            f"{kind}: {said}" if said else f"The run failed: {kind}", LONGEST_HEADLINE
-        ), until and f"Until then: {until} {rest}"
+        bare = "" if record.text("error", "message") else "The run failed: "
+        return cut(f"{bare}{why}", LONGEST_HEADLINE), until and f"Until then: {until} {rest}"
     if first:
         return first, rest
     shares = {name: value for name in record.mapping("step_seconds") if (value := record.number("step_seconds", name))}

@@ -13,6 +13,7 @@ from strobe.diagnose.promise import bound, gain
 from strobe.diagnose.rank import ceiling_rates, is_beyond
 from strobe.diagnose.rules.none import NEAR
 from strobe.diagnose.symptoms import all_steps, too_low
+from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.measure import WIDEST
 from strobe.present.format import TIMES, cores, counted, duration, estimate, interval, percent, rate
 from strobe.records.run import Record, as_number, rate_of
@@ -22,6 +23,7 @@ _NOTABLE = 0.01  # share of the step from which a callback is named
 _MOST_CALLBACKS = 3
 _VARIED = 2.0  # times the lower end of the interval of the median step; wider ones leave much open
 _DRIFTED = 0.05  # apart: a smaller difference is every machine's
+_OWN = {kind.__name__ for kind in (StrobeError, ConfigError, DataError)}
 _OF_STROBE = re.compile(r"strobe\.(app\.)?model\.")  # networks that a choice names
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[^a-z\s])|\n+")
 _FIGURES = re.compile(r" \((?!\d[\d.]* to )[^()]*\d[^()]*\)")  # but an interval
@@ -66,6 +68,18 @@ def verdict(record: Record) -> tuple[str, str]:
     sentences = [sentence for sentence in _SENTENCE.split((record.text("verdict") or "").strip()) if sentence]
     sentences = [sentence for sentence in sentences if rank.AGAIN not in sentence] or sentences
     return (_FIGURES.sub("", sentences[0]), " ".join(sentences[1:])) if sentences else ("", "")
+
+
+def reason(record: Record) -> str:
+    """What ended a run, in one line: the error's name and message, or the message that tells all; empty if unknown."""
+    kind, message = (record.text("error", key) or "" for key in ("type", "message"))
+    said = message.strip().partition("\n")[0]
+    return said if said and is_told(record) else ": ".join(filter(None, (kind, said)))
+
+
+def is_told(record: Record) -> bool:
+    """Whether the message of what ended a run tells all, as Strobe's own errors do, and requests to end."""
+    return record.text("error", "type") in _OWN or record.text("status") == "interrupted"
 
 
 def trust(record: Record) -> tuple[str, str]:

@@ -29,9 +29,9 @@ from lightning.pytorch.callbacks import Callback
 from PIL import Image
 
 from strobe.app.config.compose import BARE, UNVALIDATED
+from strobe.app.config.roots import PHOTOS
 from strobe.app.data.base import stratified_split
 from strobe.app.data.folders import files_of_classes, flat
-from strobe.app.data.image_folder import SUFFIXES
 from strobe.app.run.apart import ROOT
 from strobe.app.storage.local import LocalFolder
 from strobe.records.run import read_summary
@@ -130,7 +130,7 @@ def of_files(scratch: Path, count: int) -> list[str]:
     walked = time.time() - began
     folder = LocalFolder(root)
     (paths, labels), *listing = timed(
-        lambda: flat(folder, files_of_classes(folder, SUFFIXES, below=True), SUFFIXES, "photo")
+        lambda: flat(folder, files_of_classes(folder, PHOTOS, below=True), PHOTOS, "photo")
     )
     _, *split = timed(lambda: stratified_split(labels, (0.8, 0.1, 0.1), seed=0))
     assert len(paths) == count

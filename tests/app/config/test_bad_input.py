@@ -14,12 +14,13 @@ from strobe.app.config.checks import Preflight, check, without_effect, without_h
 from strobe.app.config.compose import composed
 from strobe.app.config.entry import command
 from strobe.app.config.register import composing
+from strobe.app.config.roots import check_root
 from strobe.app.model.resnet import build_resnet18
 from strobe.errors import ConfigError
 from strobe.process.locks import alone_in
 from support.cifar10_files import generated
 from support.composing import configured
-from support.files import names
+from support.files import names, plant
 from support.refusals import refusal
 from support.runs import CHECKPOINTS, Ended, Train
 
@@ -101,7 +102,8 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
     ),
     ("data=eurosat data.cache=c data.root=.", ["data.cache=c is for data in storage"]),
     ("~loader", ["~loader deletes what every run needs"]),
-    ("+callbacks.x=1", ["callbacks.x=1 names no class; +callbacks.NAME._target_=CLASS adds a callback"]),
+    ("+callbacks.x=1", ["+callbacks.x=1: callbacks.x names no class; +callbacks.x._target_=CLASS gives it one"]),
+    ("+callbacks.x.foo=1", ["+callbacks.x.foo=1: callbacks.x names no class; +callbacks.x._target_=CLASS gives"]),
     ("~callbacks.x", ["callbacks.x is not a key"]),
     ("+callbacks.x._target_=no.such.Thing", ["callbacks.x._target_=no.such.Thing", "(there is no module no); name"]),
     ("+logger.x._target_=json.Thing", ["logger.x._target_=json.Thing cannot be imported (json has no Thing); name"]),
@@ -118,7 +120,9 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
     ("data.batch_size=many", ["data.batch_size=many does not fit; give a whole number"]),
     ("model.compile=maybe", ["model.compile=maybe does not fit; give true or false"]),
     ("data.root=null", ["data.root=null does not fit; give a value other than null"]),
-    ("trainer.max_epochs=soon", ["trainer.max_epochs=soon has a wrong type; Lightning takes int or null"]),
+    ("trainer.max_epochs=soon", ["trainer.max_epochs=soon has a wrong type; give a whole number or null"]),
+    ("trainer.limit_val_batches=few", ["trainer.limit_val_batches=few has a wrong type; give a number or null"]),
+    ("trainer.fast_dev_run=maybe", ["trainer.fast_dev_run=maybe has a wrong type; give a whole number or true or"]),
     ("trainer.accelerator=tpu", ["trainer.accelerator=tpu needs torch_xla; install it, or give trainer=cpu"]),
     ("trainer.devices=0", ["trainer.devices=0 is out of range; it must be at least 1"]),
     ("trainer=cpu trainer.devices=9999", ["trainer.devices=9999 on a CPU of", "give at most"]),
@@ -223,6 +227,27 @@ def test_a_configuration_of_ones_own(
         configured("config", f"hydra.searchpath=[file://{tmp_path}]", "data=mine")
     assert stop.value.code == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (["cat/a.jpg", "dog/notes.txt", "dog/.b.jpg"], "/dog holds no .jpg, .jpeg, .png file; add photos or remove"),
+        (["train/cat/a.jpg", "train/dog/b.PNG", "val/cat/c.jpg", "val/dog/d"], "/val/dog holds no .jpg, .jpeg, .png"),
+        (["cat/a.jpg"], " holds one class, cat; put the photos of at least two classes into a folder for each"),
+        (["cat/a.jpg", "dog/old/b.jpg"], ""),
+        (["train/cat/a.jpg", "test/cat/a.jpg"], ""),  # which loading refuses
+        (["cat/a.jpg", *(f"dog/{number}" for number in range(3))], ""),
+    ],
+    ids=lambda given: ",".join(given) if isinstance(given, list) else None,
+)
+def test_a_class_without_photos_is_told_before_anything_is_imported(
+    files: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("strobe.app.storage.local.MOST", 2)
+    plant(tmp_path, dict.fromkeys(files, b""))
+    cfg = configured("config", "data=image_folder", f"data.root={tmp_path}")
+    assert said in (refusal(lambda: check_root(cfg)) if said else str(check_root(cfg)))
 
 
 @pytest.mark.parametrize("data", ["eurosat", "image_folder"])

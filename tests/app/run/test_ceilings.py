@@ -250,6 +250,16 @@ def test_alternatives_are_measured_as_they_would_train(sample_root: Path, monkey
     assert ceilings.seconds > 0
 
 
+def test_what_a_run_has_said_of_its_files_is_not_said_again(
+    sample_root: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sources, log = Sample.sources, logging.getLogger("strobe.app.data.image_folder")
+    monkeypatch.setattr(Sample, "sources", lambda self: (log.warning("Files are small"), sources(self))[1])
+    with composed(sample_root) as (cfg, data, given):
+        assert Ceilings(cfg, data, given).alternative("loader", ["data.bands=all"]) is not None
+    assert caplog.messages.count("Files are small") == 1
+
+
 IMPOSSIBLE = {
     "loader=memory": "loader=memory does not read data=sample",
     "loader=nothing": "Could not find 'loader/nothing'",

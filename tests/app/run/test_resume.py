@@ -64,9 +64,9 @@ def uninterrupted(tmp_path_factory: pytest.TempPathFactory, sample_root: Path) -
 @pytest.mark.parametrize(
     ("step", "settings"),
     [
-        (4, []),
+        (4, [ALL]),
         (5, ["checkpoint.every_n_steps=2", "engine.num_workers=2"]),
-        pytest.param(3, ["engine.num_workers=2"], marks=pytest.mark.slow),
+        pytest.param(3, ["engine.num_workers=2", ALL], marks=pytest.mark.slow),
         pytest.param(7, ["checkpoint.every_n_steps=3"], marks=pytest.mark.slow),
     ],
     ids=["mid-epoch", "saved mid-epoch, workers", "first step, workers", "saved at an epoch's end"],
@@ -85,11 +85,32 @@ def test_ctrl_c_and_resume(
     assert broken.code == 130
     assert "Traceback" not in broken.output
     assert broken.summary["status"] == "interrupted"
-    assert (broken.directory / "checkpoints" / "last.ckpt").is_file()  # whatever the length of the run
-    resumed = train(*SETTINGS, *settings, "ckpt_path=last", name="run")
+    assert (broken.directory / "checkpoints" / "last.ckpt").is_file()
+    given = [text for text in settings if text != ALL]  # a resumed run keeps them by itself
+    resumed = train(*SETTINGS, *given, "ckpt_path=last", name="run")
     assert resumed.code == 0, resumed.output
     assert resumed.summary["status"] == "completed"
     assert_same(weights(resumed.directory), uninterrupted[1])
+
+
+@pytest.mark.parametrize("enough", [False, True], ids=["too short", "long enough"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_a_run_that_is_broken_off_keeps_its_checkpoints_from_a_minute_on(
+    train: Train, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], enough: bool
+) -> None:
+    def stop(model: Any, _: Any) -> None:
+        if model.global_step == 4:
+            raise error
+
+    with monkeypatch.context() as patch:
+        before_each_step(patch, stop)
+        if enough:
+            patch.setattr("strobe.app.build.checkpoint.KEEP_BEST", 0.0)
+        broken = train(*SETTINGS, "trainer.limit_val_batches=1")
+    assert broken.summary["status"] != "completed"
+    assert {path.name for path in broken.directory.rglob("*.ckpt")} == ({"best.ckpt", "last.ckpt"} if enough else set())
+    assert (broken.directory / "checkpoints").exists() == enough
+    assert ("so no checkpoint is kept; checkpoint.save=resume keeps one" in broken.output) != enough
 
 
 @pytest.mark.parametrize(

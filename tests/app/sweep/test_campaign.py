@@ -10,6 +10,7 @@ import pytest
 
 from strobe.app.run.apart import Ended
 from strobe.app.sweep.campaign import Campaign, names, of_cells, opened
+from strobe.app.sweep.launcher import longest_training
 from strobe.errors import ConfigError
 from strobe.records.files import write_summary
 from strobe.records.sweep import NAME, UNFINISHED, Sweep
@@ -99,6 +100,24 @@ def test_a_cell_that_fails_is_a_row(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert len(re.findall(r"^\[\d/6\] failed: memory ran out  seed=2$", said, re.MULTILINE)) == 2
     assert len(re.findall(r"^\[\d/6\] 100 images/s  seed=1$", said, re.MULTILINE)) == 2
     assert len(re.findall(r"^\[\d/6\] 12.5 images/s  seed=3$", said, re.MULTILINE)) == 2
+
+
+@pytest.mark.parametrize(
+    ("max_time", "told"),
+    [
+        ("00:00:01:30", "; up to 4:30 of training (trainer.max_time), besides starts and tests\n"),
+        ({"minutes": 1, "seconds": 30}, "; up to 4:30 of training (trainer.max_time)"),
+        (None, "; the first completed run shows how long this takes\n"),
+        ({"fortnights": 1}, "; the first completed run shows"),
+    ],
+)
+def test_how_long_it_may_take_is_told_beforehand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], max_time: Any, told: str
+) -> None:
+    sweep, train = sweep_of(tmp_path), Trainings(tmp_path, RATES)
+    campaign = Campaign(tmp_path, sweep, train, lambda cell: str(cell.number), longest_training(max_time))
+    campaign.measure([sweep.cell([key]) for key in RATES])
+    assert told in capsys.readouterr().out
 
 
 def test_it_goes_on_without_what_is_completed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

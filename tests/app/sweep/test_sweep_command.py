@@ -12,6 +12,7 @@ from strobe.app.run.apart import Ended
 from strobe.app.sweep import launcher
 from strobe.process.locks import alone_in
 from strobe.records.run import read_summary
+from support.files import names
 from support.processes import living, wait_for
 from support.run_folders import write_sweep
 from support.runs import Train
@@ -114,6 +115,16 @@ def test_a_mistake_is_one_sentence(train: Train, tmp_path: Path, overrides: list
     assert ended.output.count(said) == 1
     assert "Traceback" not in ended.output
     assert not (tmp_path / "sweep").exists()
+
+
+def test_a_refused_sweep_leaves_no_folder(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "outputs" / "runs").mkdir(parents=True)
+    assert train("-m", "lr=0.1,0.2").code == 2
+    assert names(tmp_path / "outputs") == ["runs"]
+    (tmp_path / "outputs" / "runs").rmdir()
+    assert train("-m", "lr=0.1,0.2").code == 2
+    assert not (tmp_path / "outputs").exists()
 
 
 def test_two_sweeps_cannot_share_a_directory(train: Train, tmp_path: Path) -> None:

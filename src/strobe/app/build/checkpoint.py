@@ -22,7 +22,8 @@ from strobe.present.format import counted
 from strobe.records.files import whole
 
 BEST, LAST = "best.ckpt", "last.ckpt"
-KEEP_BEST, KEEP_LAST = 60.0, 600.0  # seconds of training, from which on a run keeps each of the two
+# Seconds of training, from which on a completed run keeps each of the two, and any other both from the first on.
+KEEP_BEST, KEEP_LAST = 60.0, 600.0
 WRITE_EVERY = 60.0  # seconds between two writes of what is held in memory
 MEGABYTES = {"none": 4, "weights": 90, "auto": 320, "resume": 420}  # of resnet18 with Adam; with one being written
 RESNET18 = 11.2e6  # parameters
@@ -185,23 +186,24 @@ def checkpoints(cfg: DictConfig, folder: Path) -> list[Checkpoints]:
     return callbacks
 
 
-def unkept(seconds: float) -> list[str]:
-    """The files that a completed run of this many seconds need not keep with ``checkpoint.save=auto``."""
-    return [LAST] * (seconds < KEEP_LAST) + [BEST] * (seconds < KEEP_BEST)
+def unkept(seconds: float, *, completed: bool = True) -> list[str]:
+    """The files that a run of this many seconds need not keep with ``checkpoint.save=auto``."""
+    return [LAST] * (seconds < (KEEP_LAST if completed else KEEP_BEST)) + [BEST] * (seconds < KEEP_BEST)
 
 
-def tidy(folder: Path, seconds: float, began: float) -> None:
-    """Remove what a completed run need not keep.
+def tidy(folder: Path, seconds: float, began: float, *, completed: bool = True) -> None:
+    """Remove what a run need not keep.
 
     ``began``: its start, as Unix time; an earlier run's files in the same folder stay.
     """
-    for path in (folder / name for name in unkept(seconds)):
+    for path in (folder / name for name in unkept(seconds, completed=completed)):
         if path.is_file() and path.stat().st_mtime >= began:
             path.unlink()
     if seconds < KEEP_BEST:
         with contextlib.suppress(OSError):  # an earlier run's may lie there
             folder.rmdir()
-        text = "Training took %.0f s, so no checkpoint is kept; checkpoint.save=weights keeps the best"
+        keeps = "weights keeps the best" if completed else "resume keeps one to go on from"
+        text = f"Training took %.0f s, so no checkpoint is kept; checkpoint.save={keeps}"
         if any(path.stat().st_mtime < began for path in folder.glob("*.ckpt")):
             text += f". {folder.name}/ still holds those of an earlier run"
         log.info(text, seconds)

@@ -21,12 +21,13 @@ from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
 from strobe.app.config.bounds import check_bounds
 from strobe.app.config.lightning import check_lightning
-from strobe.app.config.mistakes import ADDED, MISTAKES, keys, mistake, suggestion
+from strobe.app.config.mistakes import MISTAKES, keys, mistake, suggestion
 from strobe.app.config.models import check_name, torchvision_models
 from strobe.app.config.resuming import OUTPUTS, check_unfinished, last_checkpoint
-from strobe.app.config.schema import ONE_CROP, PUBLISHED, USUAL_FRAMING, Config
+from strobe.app.config.roots import check_root
+from strobe.app.config.schema import ONE_CROP, USUAL_FRAMING, Config
 from strobe.app.config.targets import check_targets
-from strobe.app.storage.address import check_address, check_open, check_slashes, is_remote
+from strobe.app.storage.address import check_address, check_open, is_remote
 from strobe.errors import ConfigError
 from strobe.overrides import key_of
 from strobe.present.format import counted
@@ -220,37 +221,15 @@ def _check_added(cfg: DictConfig, task: Sequence[str]) -> None:
             raise ConfigError(f"Nothing reads {override}; {suggestion(key, keys(cfg))}")
     for name, node in cfg.callbacks.items():
         if not isinstance(node, DictConfig) or "_target_" not in node:
-            raise ConfigError(f"callbacks.{name}={node} names no class; {ADDED['callbacks']}")
+            key = f"callbacks.{name}"
+            given = next((text for text in task if f"{key_of(text)}.".startswith(f"{key}.")), f"{key}={node}")
+            raise ConfigError(f"{given}: {key} names no class; +{key}._target_=CLASS gives it one")
 
 
 def schema_keys(node: Any) -> list[str]:
     """The keys in the schema of a part of the configuration; empty without a schema."""
     schema = OmegaConf.get_type(node)
     return [knob.name for knob in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
-
-
-def check_root(cfg: DictConfig) -> None:
-    """The data must exist, unless it is generated or downloaded."""
-    choice, root = HydraConfig.get().runtime.choices["data"], Path(cfg.data.root)
-    if is_remote(cfg.data.root):
-        return
-    check_slashes("data.root", cfg.data.root)
-    overridden = {key_of(override) for override in HydraConfig.get().overrides.task}
-    generated = root.is_dir() and {path.name for path in root.iterdir()} <= {"tiles"}
-    if choice == "sample" and "data.root" in overridden and "data" not in overridden and not generated:
-        raise ConfigError(
-            f"data.root={root} would get the generated tiles of data=sample, the default; give data=image_folder, "
-            "eurosat or cifar10 for the images there, or data=sample to generate tiles there"
-        )
-    if choice == "sample" or cfg.data.get("download") or root.is_dir():
-        return
-    title, url, size = PUBLISHED.get(choice, ("", "", ""))
-    where = (
-        f"data.download=true downloads {title} ({size}, from {url})"
-        if url
-        else "give the folder that holds the class folders with data.root=FOLDER"
-    )
-    raise ConfigError(f"data.root={root} is not a folder; {where}, or train on generated tiles with data=sample")
 
 
 def _check_pair(cfg: DictConfig) -> None:
@@ -336,7 +315,7 @@ class Preflight(Callback):
         HydraConfig.instance().set_config(config)
         try:
             task, cfg = config.hydra.overrides.task, without_hydra(config)
-            varied = _varied(task)
+            varied = varied_keys(task)
             # Only some choices of a group that varies may have a key that is given below it.
             task = [text for text in task if {key_of(text).partition(".")[0], "experiment"}.isdisjoint(varied)]
             _check_added(cfg, task)
@@ -355,7 +334,10 @@ def leave_folder() -> None:
 
 
 def forget_refused_sweep() -> None:
-    """Remove the folder that was made for a sweep in which no run has begun."""
+    """Remove the folder that was made for a sweep in which no run has begun, and those above it that are then empty.
+
+    Above its own parent these are ``outputs`` and what lies in it.
+    """
     if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
         return
     folder = Path(HydraConfig.get().sweep.dir)
@@ -363,9 +345,12 @@ def forget_refused_sweep() -> None:
         if {path.name for path in folder.iterdir()} <= {"multirun.yaml"}:
             shutil.rmtree(folder)
             folder.parent.rmdir()
+            for above in folder.absolute().parents[1:]:
+                if above.is_relative_to(OUTPUTS.absolute()):
+                    above.rmdir()
 
 
-def _varied(task: Sequence[str]) -> set[str]:
+def varied_keys(task: Sequence[str]) -> set[str]:
     """The keys and groups that a sweep varies, but for those that it adds."""
     parsed = OverridesParser.create().parse_overrides(list(task))
     return {one.key_or_group for one in parsed if one.is_sweep_override() and not one.is_add()}

@@ -30,6 +30,10 @@ PRECISIONS = (
     *("32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true"),
     *("transformer-engine", "transformer-engine-float16"),
 )
+WORDS = {  # what to give of each type
+    **{bool: "true or false", int: "a whole number", float: "a number", str: "a word"},
+    **{list: "a list, such as [0,1]", dict: "a group of keys", type(None): "null"},
+}
 ALSO = (16, 32, 64, "16", "32", "64", "bf16", None)  # older names of these
 
 
@@ -55,7 +59,7 @@ def check_trainer(arguments: Mapping[str, Any]) -> None:
         if key in OURS:
             raise ConfigError(f"trainer.{key} is set by each run itself; leave it out")
         if not _is_a(value, hints[key]):
-            raise ConfigError(f"trainer.{key}={value} has a wrong type; Lightning takes {_words(hints[key])}")
+            raise ConfigError(f"trainer.{key}={value} has a wrong type; give {_words(hints[key])}")
         if key in COUNTS and value == 0:
             raise ConfigError(f"trainer.{key}=0 is out of range; it must be at least 1")
         if key in SHARES and value is not None and (value < 0 or (value > 1 and value % 1)):
@@ -148,6 +152,7 @@ def _is_a(value: Any, hint: Any) -> bool:
 
 
 def _words(hint: Any) -> str:
-    """A type in words."""
+    """What to give for a type, in words."""
     kinds = [get_origin(option) or option for option in _options(hint)]
-    return " or ".join("null" if kind is type(None) else kind.__name__ for kind in kinds if kind is not _Object)
+    kinds = [kind for kind in kinds if not (kind is int and float in kinds)]
+    return " or ".join(WORDS.get(kind, kind.__name__) for kind in kinds if kind is not _Object)

@@ -84,6 +84,8 @@ def sentence(error: Exception, name: str = "config", overrides: Sequence[str] = 
         message = f"{match[1]}.yaml: {match[2]} is not a key; {suggestion(match[2], known)}"
     elif isinstance(error, YAMLError):
         message = f"{' '.join(text.split())}; mend this YAML"
+    elif match := re.match(r"You must specify '([^']+)'.*Available options:(.*)", text, re.DOTALL):
+        message = _unchosen(match[1], match[2].split(), name, overrides)
     elif match := re.match(r"Multiple values for ([^.\s]+)\.", text):
         message = f"{match[1]} has a choice already; give {match[1]}=CHOICE, without a +"
     elif match := re.match(r"Ambiguous value for argument '(([^=]+)=(.+))'", text):
@@ -161,6 +163,22 @@ def _unknown(key: str, name: str, overrides: Sequence[str]) -> str:
     if group in ADDED and (leaf in trainer_hints() if group == "trainer" else not meant.startswith("did")):
         meant = ADDED[group].format(key)
     return f"{key} is not a key; {meant}"
+
+
+def _unchosen(group: str, options: Sequence[str], name: str, overrides: Sequence[str]) -> str:
+    """That a group without a default needs a choice; before that what else is wrong, as far as any choice shows it."""
+    choose = f"give {group}=NAME; choose one of {', '.join(options)}"
+    others = [text for text in overrides if text[:1] != "-" and not key_of(text).startswith(f"{group}.")]
+    chosen = [f"{group}={options[0]}", *others]
+    GlobalHydra.instance().clear()
+    try:
+        with composing():
+            compose(name, chosen)
+    except MISTAKES as error:
+        if not str(error).startswith("Ambiguous"):  # of a sweep
+            said = sentence(error, name, chosen)
+            return f"{said}{'.' * (not said.endswith('?'))} Also {choose}"
+    return f"G{choose[1:]}"
 
 
 def _only(key: str, known: Sequence[str]) -> str:

@@ -33,8 +33,9 @@ def last_checkpoint(cfg: DictConfig, run_dir: Path, outputs: Path) -> Path:
             "anew without ckpt_path"
         )
     raise ConfigError(
-        f"ckpt_path=last: no {CHECKPOINTS}/last.ckpt in {run_dir} or below {outputs} (a completed run keeps it "
-        "with checkpoint.save=resume); give a checkpoint file, or start anew without ckpt_path"
+        f"ckpt_path=last: no {CHECKPOINTS}/last.ckpt in {run_dir} or below {outputs} (a run keeps it with "
+        "checkpoint.save=resume, or after ten minutes of training, an interrupted one after a minute); give a "
+        "checkpoint file, or start anew without ckpt_path"
     )
 
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import Tensor
 
+from strobe.app.config.roots import legible, require_classes
 from strobe.app.loaders.packing import MANIFEST
 from strobe.app.loaders.sources import PathTable
 from strobe.app.loaders.threads import DISK_THREADS
@@ -29,7 +30,7 @@ def files_of_classes(folder: Folder, suffixes: tuple[str, ...], *, below: bool) 
         folders = [folder / name for name in classes]
         tables = pool.map(lambda one: PathTable(one.files(suffixes, below=below), str(one)), folders)
         found = dict(zip(classes, tables, strict=True))
-    return {_legible(name): files for name, files in found.items() if files or not _holds_packs(folder / name)}
+    return {legible(name): files for name, files in found.items() if files or not _holds_packs(folder / name)}
 
 
 def flat(
@@ -43,17 +44,9 @@ def flat(
     for name in folder.folders(hidden=True):
         if _holds(folder / name, suffixes):
             log.warning("%s is left out, because its name begins with a dot; rename it if it is a class", folder / name)
-    if len(classes) < 2:
-        what = f"one class, {next(iter(classes))}" if classes else "no class folders"
-        raise DataError(f"{folder} holds {what}; put the {kind}s of at least two classes into a folder for each")
-    if empty := next((name for name, files in classes.items() if not files), None):
-        raise DataError(f"{folder / empty} holds no {', '.join(suffixes)} file; add {kind}s or remove the folder")
+    require_classes(folder, classes, suffixes, kind)
     counts = torch.tensor([len(files) for files in classes.values()])
     return PathTable.joined(list(classes.values())), torch.arange(len(classes)).repeat_interleave(counts)
-
-
-def _legible(name: str) -> str:
-    return name.encode(errors="surrogateescape").decode(errors="backslashreplace")
 
 
 def _holds_packs(folder: Folder) -> bool:

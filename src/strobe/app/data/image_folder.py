@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from strobe.app.config.roots import PHOTOS
 from strobe.app.config.schema import USUAL_FRAMING
 from strobe.app.data.augment import flip
 from strobe.app.data.base import SPLITS, ImageData, split_classes
@@ -17,7 +18,6 @@ from strobe.errors import DataError
 
 log = logging.getLogger(__name__)
 
-SUFFIXES = (".jpg", ".jpeg", ".png")
 PARTS = {"train", "val", "valid", "validation", "test"}  # how folders of a split's class folders are called
 USUAL, LEAST = 224, 8  # pixels of a side
 NOTABLY = 1.5  # times the pixels
@@ -106,8 +106,8 @@ class ImageFolder(ImageData):
 
     def _find(self, folder: Folder, *, first: bool) -> tuple[PathTable, Tensor]:
         """Photos and their labels; the ``first`` folder defines the classes."""
-        classes = files_of_classes(folder, SUFFIXES, below=True)
-        paths, targets = flat(folder, classes, SUFFIXES, "photo")
+        classes = files_of_classes(folder, PHOTOS, below=True)
+        paths, targets = flat(folder, classes, PHOTOS, "photo")
         if first:
             self.classes = tuple(classes)
         elif differing := sorted(classes.keys() ^ set(self.classes)):

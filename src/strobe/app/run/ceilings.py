@@ -305,7 +305,15 @@ class Ceilings:
 
     def _data(self, cfg: DictConfig) -> ImageData:
         """The DataModule of another configuration, set up; it searches for files only if it has other images."""
-        return self.data.loaded_by(build_data(cfg)) if same_images(cfg, self.cfg) else set_up_data(cfg)
+        if same_images(cfg, self.cfg):
+            return self.data.loaded_by(build_data(cfg))
+        said = logging.getLogger("strobe.app.data")
+        before = said.level
+        said.setLevel(logging.ERROR)  # the run has said what there is to say of its files
+        try:
+            return set_up_data(cfg)
+        finally:
+            said.setLevel(before)
 
 
 def train_on(

@@ -36,10 +36,10 @@ def turns_seconds(cfg: DictConfig, step: float) -> float:
 
 
 class Forecast(Callback):
-    """Logs, after a few steps, about how long training will take, and the measuring after it."""
+    """Logs, after a few steps, about how long training will take; how long measuring will is known after it."""
 
-    def __init__(self, cfg: DictConfig, *, ceilings: bool) -> None:
-        self._cfg, self._ceilings = cfg, ceilings
+    def __init__(self, *, ceilings: bool) -> None:
+        self._ceilings = ceilings
         self._ends: list[float] | None = []  # of steps, monotonic seconds; None when it has been logged
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
@@ -62,6 +62,5 @@ class Forecast(Callback):
             return
         text = f"About {clock(left)} of training left"
         if self._ceilings:
-            after = ceilings_seconds(self._cfg, step)
-            text += f", then up to {clock(after)} to measure ceilings (ceilings=false leaves them out)"
+            text += ", then ceilings are measured (ceilings=false leaves them out)"
         log.info("%s", text)

@@ -164,7 +164,7 @@ class Run:
             require_fitting(checkpoint, parts.model)
             log.info("Resuming from %s", checkpoint)
         if not in_sweep() and rank() == 0:
-            forecast = Forecast(cfg, ceilings=cfg.ceilings is not False)
+            forecast = Forecast(ceilings=cfg.ceilings is not False)
             parts.trainer.callbacks.append(forecast)  # type: ignore[attr-defined]
         if parts.data.generated:
             log.info("The data is generated, so figures say nothing about real images")
@@ -231,24 +231,25 @@ class Run:
                 self.requests.patience = 0.0
                 take_part(self.cfg, self.parts)
             return
-        alone = self.parts is None or self.parts.trainer.world_size == 1
-        if not alone and status != "completed" and path.exists() and path.stat().st_mtime >= self.began:
+        alone, completed = self.parts is None or self.parts.trainer.world_size == 1, status == "completed"
+        took = self.seconds or time.time() - self.began  # of one that hangs it is not known yet
+        if not alone and not completed and path.exists() and path.stat().st_mtime >= self.began:
             return  # another rank's failure came first, and is the cause of this one
-        if alone and status != "completed" and self.parts is not None:
+        if alone and not completed and self.parts is not None:
             if not hangs:
                 with suppress(RuntimeError):  # of a device that answers no more, from a metric that is computed
                     self.metrics |= readable(self.parts.trainer.callback_metrics)
             with warning_only("last.ckpt"):
-                write_held(self.parts.trainer)
+                write_held(self.parts.trainer, but=unkept(took, completed=False))
         summary = summarise(self.cfg, self.parts, self.run_dir, status=status, error=error, metrics=self.metrics)
         summary["environment"]["page_cache"] = self.page_cache
         summary |= self.meanwhile
 
         write = partial(save, summary, self.run_dir)
         write()
-        if status == "completed" and wanted(self.cfg) == "auto":
-            tidy(self.run_dir / CHECKPOINTS, self.seconds, self.began)
-        if status == "completed" and self.parts:
+        if self.parts and self.parts.trainer.global_step and wanted(self.cfg) == "auto":
+            tidy(self.run_dir / CHECKPOINTS, took, self.began, completed=completed)
+        if completed and self.parts:
             requested = not in_sweep() if self.cfg.ceilings is None else self.cfg.ceilings
             measures = bool(requested and summary["steps"]["measured"])
             with together(self.parts.trainer, wanted=measures) as ranks:

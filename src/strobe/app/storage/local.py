@@ -6,10 +6,15 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from strobe.app.storage.folder import Objects
 from strobe.errors import DataError
 from strobe.records.files import whole
+
+if TYPE_CHECKING:
+    from strobe.app.storage.folder import Objects
+
+MOST = 10_000  # entries of a folder that are looked at, to tell whether it may hold a file
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +53,21 @@ class LocalFolder:
         """The names of the folders in it, sorted; none that begins with a dot, or only those ``hidden``."""
         return sorted(entry.name for entry in _entries(self.path, hidden=hidden) if _is_folder(entry))
 
+    def may_hold(self, suffixes: tuple[str, ...]) -> bool:
+        """Whether a file with one of these endings lies in it, or may lie in a folder of it.
+
+        It stops at the first one; what cannot be read, or holds ``MOST`` other files, may hold one.
+        """
+        try:
+            with os.scandir(self.path) as entries:
+                for number, entry in enumerate(entries):
+                    fits = entry.name.lower().endswith(suffixes) or _is_folder(entry)
+                    if (fits and entry.name[0] != ".") or number == MOST:
+                        return True
+        except OSError:
+            return True
+        return False
+
     def files(self, suffixes: tuple[str, ...], *, below: bool) -> list[str]:
         """Files with one of these endings, in lower case, as they lie below it: directly in it, or anywhere ``below``.
 
@@ -75,7 +95,7 @@ class LocalFolder:
                     waiting.appendleft((entry.path, f"{real}/{entry.name}"))
         return sorted(names)
 
-    def objects(self, paths: Sequence[str]) -> Objects | None:
+    def objects(self, paths: Sequence[str]) -> "Objects | None":
         """None: these files are no objects in storage."""
         return None
 

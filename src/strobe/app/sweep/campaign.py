@@ -22,7 +22,8 @@ from strobe.records.sweep import INTERRUPTED, NAME, OWN, UNFINISHED, Run, Sweep,
 class Campaign:
     """Trains the cells of a sweep one after the other, each ``repeats`` times.
 
-    A cell's first run goes into its ``subdirectory`` of the sweep's folder, which exists.
+    A cell's first run goes into its ``subdirectory`` of the sweep's folder, which exists. None trains more than the
+    ``longest`` seconds, if they are known.
     """
 
     def __init__(
@@ -31,8 +32,9 @@ class Campaign:
         sweep: Sweep,
         train: Callable[[Sequence[str], Path], Ended],
         subdirectory: Callable[[SweepCell], str],
+        longest: float | None = None,
     ) -> None:
-        self.folder, self.sweep = folder, sweep
+        self.folder, self.sweep, self.longest = folder, sweep, longest
         self._train, self._subdirectory = train, subdirectory
 
     def measure(self, cells: Sequence[SweepCell]) -> None:
@@ -51,7 +53,7 @@ class Campaign:
         sweep.status = "running"
         try:
             with ProgressDisplay(console(), len(due)) as display:
-                display.say(_announced(len(cells), len(planned), len(planned) - len(due), self.folder))
+                display.say(self._announced(len(cells), len(planned), len(due)))
                 for number, (repeat, cell) in enumerate(due, 1):
                     name = called[cell.number]
                     display.begins(name, (len(due) - number + 1) * statistics.fmean(took) if took else None)
@@ -79,6 +81,17 @@ class Campaign:
         """Images/s, the median of a cell's completed runs; None if nothing was measured."""
         rates = [rate for run in cell.runs if _is_completed(run) and (rate := self._rate(run)) is not None]
         return statistics.median(rates) if rates else None
+
+    def _announced(self, cells: int, runs: int, due: int) -> str:
+        """What a sweep is about to do, in one sentence."""
+        told = [f"{counted(cells, 'cell')}, {counted(runs, 'run')}, one at a time, into {self.folder}"]
+        if due < runs:
+            told.append(f"{runs - due} completed before")
+        if self.longest is not None and due:
+            told.append(f"up to {clock(due * self.longest)} of training (trainer.max_time), besides starts and tests")
+        elif due == runs:
+            told.append("the first completed run shows how long this takes")
+        return "; ".join(told)
 
     def _directories(self, due: Sequence[tuple[int, SweepCell]]) -> dict[tuple[int, int], str]:
         """The directories of new runs, by cell and repeat; checked to be free before the first run begins."""
@@ -173,12 +186,6 @@ def names(cells: Sequence[SweepCell]) -> dict[int, str]:
     """By number, the overrides in which a cell differs from the others; all of its overrides if it is the only one."""
     common = frozenset.intersection(*(cell.key for cell in cells)) if len(cells) > 1 else frozenset()
     return {cell.number: " ".join(text for text in cell.overrides if text not in common) for cell in cells}
-
-
-def _announced(cells: int, runs: int, done: int, folder: Path) -> str:
-    """What a sweep is about to do, in one sentence."""
-    plan = f"{counted(cells, 'cell')}, {counted(runs, 'run')}, one at a time, into {folder}"
-    return f"{plan}; {done} completed before" if done else f"{plan}; the first completed run shows how long this takes"
 
 
 def _is_completed(run: Run | None) -> bool:

@@ -4,7 +4,8 @@ import contextlib
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from hydra.core.utils import JobReturn, JobStatus
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from strobe.app.config.bounds import check_bounds
+from strobe.app.config.checks import varied_keys
 from strobe.app.run.apart import Ended, train
 from strobe.app.sweep.campaign import Campaign, of_cells, opened
 from strobe.app.sweep.ending import conclude
@@ -26,6 +28,17 @@ from strobe.records.sweep import Sweep, SweepCell
 
 OF_THIS_START = ("hydra.mode", "hydra.sweep.dir", "hydra.run.")
 OF_THE_SWEEP = (*OF_THIS_START, "hydra.sweep", "hydra/sweep", "hydra.launcher", "hydra/launcher")
+
+
+def longest_training(given: str | Mapping[str, float] | None) -> float | None:
+    """``trainer.max_time``, in either of its forms, in seconds; None without one."""
+    if given is None:
+        return None
+    parts = ("days", "hours", "minutes", "seconds")
+    named = dict(zip(parts, map(int, given.split(":")), strict=True)) if isinstance(given, str) else dict(given)
+    with contextlib.suppress(TypeError):  # of a part that Lightning refuses
+        return timedelta(**named).total_seconds()
+    return None
 
 
 class Processes:
@@ -68,7 +81,9 @@ class Processes:
     def _begun(self) -> Campaign:
         keys = self._config.sweep
         fresh = Sweep(self._again(), self._task, keys.repeats, keys.seed, time.strftime("%Y-%m-%dT%H:%M:%S%z"))
-        return Campaign(self._folder, opened(self._folder, fresh), self._train, self._subdirectory)
+        varied = varied_keys(self._task) & {"trainer", "trainer.max_time", "experiment"}
+        longest = None if varied else longest_training(self._config.trainer.get("max_time"))
+        return Campaign(self._folder, opened(self._folder, fresh), self._train, self._subdirectory, longest)
 
     def _train(self, overrides: Sequence[str], folder: Path) -> Ended:
         """Train with a cell's overrides, and with the overrides of Hydra that concern a run."""

@@ -2,7 +2,7 @@
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from strobe.bench.harness.declare import Cell, Suite
 from strobe.bench.harness.trial import Report
 from strobe.errors import ConfigError
 from strobe.measure.statistics import Estimate, Interval, median, paired, recorded, spread
-from strobe.present.format import estimate
+from strobe.present.format import differ, estimate, figure, is_wide
 from strobe.process.fork import Failure
 from strobe.records.files import write_summary
 
@@ -119,9 +119,22 @@ def by_round(cell: CellRecord, against: CellRecord) -> Interval | None:
     return paired(ratios).as_record() if ratios else None
 
 
-def faster(cell: CellRecord | None, against: CellRecord | None) -> str:
-    """The same as it is written, ``2.04 (1.98 to 2.11)``; empty if it is not known."""
-    return estimate(by_round(cell, against)) if cell and against else ""
+def known(value: Interval, trials: int, words: str, show: Callable[[float], str] = figure) -> str:
+    """A figure in the ``words`` of a conclusion, in place of {}: ``2.04 (1.98 to 2.11) times as fast``.
+
+    Where the ``trials`` differ too much to tell it, that, and what would help.
+    """
+    if is_wide(value["low"], value["high"]):
+        return f"{differ(trials, 'trial')}; more rounds, or a quiet machine, would tell"
+    return words.replace("{}", estimate(value, show))
+
+
+def faster(cell: CellRecord | None, against: CellRecord | None, words: str = "") -> str:
+    """The same as it is written, ``2.04 (1.98 to 2.11)``, or as ``known`` has it in ``words``; empty if unknown."""
+    ratio = by_round(cell, against) if cell and against else None
+    if not cell or not ratio:
+        return ""
+    return known(ratio, len(cell["visits"]), words) if words else estimate(ratio)
 
 
 def measured(record: Mapping[str, Any], table: str | None = None) -> list[CellRecord]:

@@ -10,9 +10,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Done, Input, Plan, Request, Suite, Table, Trial, Work, row
-from strobe.bench.harness.results import by_round
+from strobe.bench.harness.results import by_round, known
 from strobe.bench.inputs import find_data, require_batch
-from strobe.present.format import estimate as written
 
 PLAIN = "plain loop"
 APPLICATION = "application"
@@ -109,5 +108,6 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
             else:
                 median = ratio["median"]
                 verdict = f"a step takes {abs(1 / median - 1):.1%} {'longer' if median < 1 else 'less'}"
-            sentences.append(f"{question}: {written(ratio)} times as fast, {verdict}.")
+            times = known(ratio, len(cells[one]["visits"]), f"{{}} times as fast, {verdict}")
+            sentences.append(f"{question}: {times}.")
     return sentences

@@ -167,28 +167,27 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
     """What all changes bring, on each device, and a GPU; what is left to the ceiling; then what each change brings."""
 
     def ratio(one: CellRecord, other: CellRecord, words: str, than: str = "") -> list[str]:
-        times = faster(one, other)
-        return [f"{words}: {times} times as fast{than}"] if times else []
+        times = faster(one, other, f"{{}} times as fast{than}")
+        return [f"{words}: {times}."] if times else []
 
     lines, each = [], []
     devices = _by_device(record)
     for device, cells in devices.items():
         on = f"n {DEVICES[device]}"
         if cells[0]["visits"] and cells[-1]["visits"]:
-            lines += ratio(cells[-1], cells[0], f"All changes together, o{on}", ".")
+            lines += ratio(cells[-1], cells[0], f"All changes together, o{on}")
         for before, cell in pairwise(cells):
-            each += ratio(cell, before, f"{cell['row'].capitalize()}, o{on}", f" as {before['row']}.")
+            each += ratio(cell, before, f"{cell['row'].capitalize()}, o{on}", f" as {before['row']}")
     measured = [cell for cell in devices.get("gpu", ()) if cell["visits"]]
     if measured and devices.get("cpu"):
         cpu, gpu = devices["cpu"][0], devices["gpu"][0]
         best = max(measured, key=speed)
-        lines += ratio(gpu, cpu, f"The GPU against the CPU, {gpu['row']}", ".")
-        lines += ratio(best, cpu, f"From the CPU's first row, {cpu['row']}, to the GPU's fastest, {best['row']}", ".")
+        lines += ratio(gpu, cpu, f"The GPU against the CPU, {gpu['row']}")
+        lines += ratio(best, cpu, f"From the CPU's first row, {cpu['row']}, to the GPU's fastest, {best['row']}")
     for device, (*_, best) in devices.items():
         alone = next((cell for cell in record["cells"] if (cell["table"], cell["row"]) == (device, ALONE)), None)
-        if reached := faster(best, alone):
-            of = "of what its model alone reaches"
-            lines.append(f"{best['row'].capitalize()}, on {DEVICES[device]}: {reached} {of}.")
+        if reached := faster(best, alone, "{} of what its model alone reaches"):
+            lines.append(f"{best['row'].capitalize()}, on {DEVICES[device]}: {reached}.")
     return [*lines, *each]
 
 
@@ -237,8 +236,8 @@ def _section(device: str, cells: Sequence[CellRecord], folder: Path) -> Section:
     ]
     lack = f", but for {' and '.join(without)}" if without else ""
     note += (
-        f"Traces of steps of each row{lack} lie in {TRACES}/: tensorboard --logdir with this folder shows them; tables "
-        "of their operators lie in tables/."
+        f"Traces of steps of each row{lack} lie in {TRACES}/: tensorboard --logdir with this folder shows them (its "
+        "profiler tab's Overview needs the internet); tables of their operators lie in tables/."
         if len(without) < len(cells)
         else "There are no traces."
     )

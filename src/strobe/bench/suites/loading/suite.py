@@ -9,10 +9,9 @@ from omegaconf import DictConfig
 from strobe.app.config.checks import loaders_for
 from strobe.app.config.suites import LOADING_TABLES
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
-from strobe.bench.harness.results import faster, measured
+from strobe.bench.harness.results import faster, known, measured
 from strobe.bench.inputs import MOST_FILES, find_loaded
 from strobe.errors import ConfigError
-from strobe.present.format import estimate
 
 LOADERS = {  # by the form of data; what all are held against comes first
     "tiles": [
@@ -133,8 +132,9 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
         cells = [cell for cell in warm if cell["at"] == size and cell["ratio"]]
         if cells:
             best = max(cells, key=lambda cell: cell["ratio"]["median"])
-            gain = f"{estimate(best['ratio'])} times as fast as {loaded[best['against']]['column']}"
-            sentences.append(f"Batches of {size:.0f} on one thread: {best['column']} is {gain}.")
+            than = f"{{}} times as fast as {loaded[best['against']]['column']}"
+            gain = known(best["ratio"], len(best["visits"]), than)
+            sentences.append(f"Batches of {size:.0f} on one thread, the fastest is {best['column']}: {gain}.")
     sentences += _change(loaded, {"cache": "cold"}, {"cache": "warm"}, "Cold files take this many times as long")
     most = max((cell["threads"] for cell in loaded.values()), default=1)
     words = f"{most} threads instead of 1 make it this many times as fast, where the batch is largest"

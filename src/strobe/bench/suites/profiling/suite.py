@@ -8,8 +8,8 @@ from typing import Any
 from omegaconf import DictConfig
 
 from strobe.bench.harness.declare import Cell, Input, Plan, Request, Suite, Table, deferred
+from strobe.bench.harness.results import known
 from strobe.bench.inputs import find_data, require_batch, require_sound
-from strobe.present.format import estimate as ratio
 from strobe.present.format import figure
 
 TRACES: dict[str, dict[str, Any]] = {
@@ -96,27 +96,28 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
 def _sentence(cell: Mapping[str, Any], figures: Mapping[str, Any], step: float) -> str:
     """What a cell tells, beside the seconds of a ``step`` that nobody watches, or 0."""
 
-    def scaled(name: str, scale: float) -> str:
-        return ratio(figures[name], lambda value: figure(scale * value))
+    def told(name: str, words: str, scale: float = 1.0) -> str:
+        return known(figures[name], len(cell["visits"]), words, lambda value: figure(scale * value))
 
     column, middle = cell["column"], {name: values["median"] for name, values in figures.items()}
     match cell["table"]:
         case "callbacks":
             share = f", {100 * middle['cost'] / step:.3f}% of a training step of {1e3 * step:.1f} ms" if step else ""
-            return f"{column[0].upper()}{column[1:]}: {scaled('cost', 1e6)} us a step{share}."
+            of = f"a {column}" if column == "trace that waits" else column
+            return f"The cost of {of} is {told('cost', f'{{}} µs a step{share}', 1e6)}."
         case "traces":
             return (
-                f"A trace with {column}: a recorded step takes {ratio(figures['times'])} times as long as a waiting "
-                f"one, {figure(middle['bytes'] / 1e3)} kB a step, and a stall of {scaled('stall', 1e3)} ms a cycle."
+                f"In a trace with {column}, the time of a recorded step is {told('times', '{} times a waiting one')}. "
+                f"A step adds {figure(middle['bytes'] / 1e3)} kB to it; the stall at the end of a cycle is "
+                f"{told('stall', '{} ms', 1e3)}."
             )
         case "spans":
             other = "switched off" if column == "recorded" else "absent"
-            longer = ratio(figures["times"], lambda value: f"{value - 1:.2%}")
             return (
-                f"Spans {column}: loading takes {longer} longer than with spans {other}; one takes "
-                f"{scaled('span', 1e6)} us, and two a file are {middle['share']:.2%} of loading."
+                f"With spans {column}, the time of loading is {told('times', f'{{}} times that with spans {other}')}. "
+                f"Two spans a file take {middle['share']:.2%} of it; the time of one is {told('span', '{} µs', 1e6)}."
             )
     return (
-        f"A profile by {column}: a step takes {ratio(figures['times'])} times as long, and loading seems to take "
-        f"{middle['share']:.1%} of it, not {middle['share_unwatched']:.1%}."
+        f"Under a profile by {column}, loading seems to take {middle['share']:.1%} of a step, not "
+        f"{middle['share_unwatched']:.1%}; the time of a step is {told('times', '{} times that without it')}."
     )
