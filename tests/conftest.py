@@ -29,6 +29,10 @@ from support.runs import QUICK, SHORT, Ended, Train, trained
 torch.set_num_threads(1)
 
 LONGEST = ("test_strobe_probe.py", "test_bench_command.py", "test_tune_command.py", "test_foreign.py")  # files
+MAY_LACK = {  # by STROBE_REQUIRE: why a test may be skipped, in its own words
+    "all": ("intended",),
+    "installed": ("intended", "needs real data"),
+}
 SHARING = {"sample_root", "tiles", "finished_run"}  # fixtures whose folders nobody may change
 WHOLE = ("profiler=trace", "checkpoint.save=resume", "trainer.max_epochs=2", "trainer.limit_train_batches=11")
 WHOLE += ("trainer.limit_test_batches=null",)
@@ -76,12 +80,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
-    """End what a failed test has started; with STROBE_REQUIRE=all, fail where something that is needed is missing."""
-    report = yield
-    if report.skipped and not hasattr(report, "wasxfail") and os.environ.get("STROBE_REQUIRE") == "all":
+    """End what a failed test has started; fail where something that ``STROBE_REQUIRE`` asks for is missing."""
+    report, required = (yield), os.environ.get("STROBE_REQUIRE", "")
+    if report.skipped and not hasattr(report, "wasxfail") and required in MAY_LACK:
         reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        if "intended" not in reason:
-            report.outcome, report.longrepr = "failed", f"{reason}; STROBE_REQUIRE=all needs it"
+        if not any(words in reason for words in MAY_LACK[required]):
+            report.outcome, report.longrepr = "failed", f"{reason}; STROBE_REQUIRE={required} needs it"
     if report.failed and report.when != "teardown":
         end_left_running(f"{item.nodeid} ({report.when})")
     return report

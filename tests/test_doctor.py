@@ -60,7 +60,7 @@ def test_without_a_compiler_it_says_what_that_costs(tmp_path: Path, command: tup
 
 def test_a_tight_place_is_told(tmp_path: Path) -> None:
     if len(os.sched_getaffinity(0)) == 1:
-        pytest.skip("this machine has one core")
+        pytest.skip("intended: this machine has one core")
     one = f"import os; os.sched_setaffinity(0, {{{min(os.sched_getaffinity(0))}}})\n"
     code, said, _ = asked("-c", one + NO_TORCH, path=str(tmp_path), folder=tmp_path)
     assert code == 0

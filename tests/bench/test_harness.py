@@ -6,16 +6,18 @@ import statistics
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from strobe.bench.harness.declare import Cell, slug
-from strobe.bench.harness.results import Results, failures
+from strobe.bench.harness.results import Results, failures, median_rate
+from strobe.bench.harness.schedule import Campaign, Settings
 from strobe.bench.harness.trial import run_trial
 from strobe.errors import ConfigError
 from strobe.measure.pagecache import evict, resident
 from support.processes import living, wait_for
 from support.refusals import refusal
-from support.tiny_cells import HEADER, broken, cell, counting, leaving, measured, quick, reading, suite
+from support.tiny_cells import FOUND, HEADER, broken, cell, counting, leaving, measured, quick, reading, suite
 
 
 def of(results: Results, row: str) -> dict:
@@ -111,6 +113,23 @@ def test_a_cell_that_is_known_well_is_measured_no_more(tmp_path: Path) -> None:
     results, _ = measured(tmp_path, cell("a"), cell("b", seconds=0.5, drift=0.2), rounds=7, precision=0.05)
     assert len(of(results, "a")["visits"]) == 6
     assert len(of(results, "b")["visits"]) == 7
+
+
+@pytest.mark.parametrize("noise", [0.014, 0.03])
+def test_the_interval_of_a_cell_that_ended_early_holds_the_truth_as_often_as_it_says(
+    tmp_path: Path, noise: float
+) -> None:
+    settings = Settings(rounds=30, turn=0.0, budget=60.0, precision=0.02, timeout=60.0, seed=0)
+    campaign = Campaign(Results(suite(), HEADER), settings, FOUND, (), tmp_path)
+    random, held = np.random.default_rng(1), 0
+    for _ in range(400):
+        trials: list[dict[str, Any]] = []
+        while len(trials) < settings.rounds and not campaign._is_known(trials):
+            trials.append({"images": [10], "seconds": [float(np.exp(noise * random.standard_normal()))]})
+        rate = median_rate(trials)
+        assert rate is not None
+        held += rate.low is not None and rate.high is not None and rate.low <= 10 <= rate.high
+    assert held >= 0.95 * 400
 
 
 def test_what_was_measured_is_not_measured_again(tmp_path: Path) -> None:

@@ -103,6 +103,21 @@ def test_the_exit_code_is_the_gates(
     assert json.loads((tmp_path / "results.json").read_text())["gate"]["code"] == code
 
 
+def test_results_of_different_days_are_not_judged(tmp_path: Path) -> None:
+    """The machine may be another one by then: neither a loss nor a gain is the program's."""
+    then = record(a=STEADY, b=STEADY) | {"began": "2026-02-22T09:30:00"}
+    now = measured_as(a=[2, 2.01, 2, 2], b=STEADY)
+    console = Console(file=io.StringIO(), width=400)
+    assert finish(console, now, tmp_path, baseline.Baseline(Path("then.json"), then, 0.05)) == 4
+    saved = json.loads((tmp_path / "results.json").read_text())
+    assert [entry["verdict"] for entry in saved["baseline"]] == ["not known"] * 2
+    assert saved["baseline"][0]["ratio"] == {"median": pytest.approx(0.503, abs=0.001), "low": None, "high": None}
+    remedy = "the results are of different days, between which a machine changes; measure the baseline again today"
+    assert saved["gate"]["text"].startswith(f"fail_if_slower=5%: cannot tell: t, a, c, 1 thread: {remedy}")
+    assert console.file.getvalue().count(remedy[1:]) == 3  # before the gate, and for each cell
+    assert baseline.ruled(record(a="no disk"), then, 0.05).code == 3  # it fails on any day
+
+
 @pytest.mark.parametrize("noise", [0.01, 0.06])
 def test_the_same_rates_get_the_same_verdict_as_runs_and_as_trials(tmp_path: Path, noise: float) -> None:
     """Of ``strobe.compare`` and of ``strobe.bench``."""

@@ -25,7 +25,7 @@ from support.readers import Plugin, board, crossing
 from support.traces import numbers, read
 
 pytestmark = [
-    pytest.mark.skipif(not (DATA / "traces").is_dir(), reason="no traces in STROBE_DATA"),
+    pytest.mark.skipif(not (DATA / "traces").is_dir(), reason="needs real data: the public traces"),
     pytest.mark.filterwarnings("ignore:The inplace keyword in:DeprecationWarning:hta"),  # HTA 0.5 on pandas 3
 ]
 

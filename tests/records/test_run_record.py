@@ -3,6 +3,7 @@
 import csv
 import json
 import math
+import random
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -225,6 +226,59 @@ def test_a_few_long_steps_are_told_from_steps_that_become_longer(record: Callabl
     few = measure_steps(record(*WARMUP, *[(8, 0, 0.1 * (1 + step / 12)) for step in range(12)]))
     assert few["uneven"] is None  # too few
     assert few["quarters"]["seconds"] == pytest.approx([0.1083, 0.1333, 0.1583, 0.1833], rel=1e-3)
+
+
+def quarters_of(path: Path, lengths: list[float], epochs: int = 1, device: str = "cpu", **more: list[int]) -> dict:
+    """Of steps whose forward pass takes so long, with noise."""
+    noise, size = random.Random(3), len(lengths) / epochs
+    head = ["step", "epoch", "total", "forward", *more]
+    lines = [",".join(head)]
+    for step, length in enumerate([lengths[0]] * 3 + lengths):
+        place, seconds = max(0, step - 3), length * math.exp(noise.gauss(0, 0.02))
+        cells = [step, int(place / size), seconds, seconds, *(values[place] for values in more.values())]
+        lines.append(",".join(map(str, cells)))
+    (path / "steps.csv").write_text("\n".join([*lines, ""]))
+    found = measure_steps(path / "steps.csv", device=device)["quarters"]
+    assert isinstance(found, dict)
+    return found
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
+def test_where_steps_become_longer_at_once_is_told(tmp_path: Path, share: float) -> None:
+    changed = int(200 * share) + 1
+    jump = quarters_of(tmp_path, [0.1] * changed + [0.2] * (200 - changed))["jump"]
+    assert (jump["step"], jump["phase"]) == (changed + 3, "forward")
+    assert jump["seconds"] == jump["phase_seconds"] == pytest.approx([0.1, 0.2], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "more"),
+    [
+        ([0.3] * 50 + [0.1] * 150, {}),  # a slow first epoch
+        ([0.1 + step / 2000 for step in range(200)], {}),  # slower and slower
+        ([0.2] * 66 + [0.25] * 67 + [0.3] * 67, {}),  # with each epoch
+        ([0.1] * 100 + [0.2] * 50 + [0.1] * 50, {}),  # for a while
+        ([0.1, 0.2] * 100, {}),  # of two sizes
+        ([0.1] * 10 + [0.2] * 190, {}),  # until a queue has filled
+        ([0.1] * 100 + [0.2] * 100, {"images": [8] * 100 + [16] * 100}),
+        ([0.1] * 100 + [0.2] * 100, {"updates": [0, 0, 0, 1] * 25 + [1] * 100}),
+        ([0.1] * 15 + [0.2] * 15, {}),  # too few to tell
+    ],
+)
+def test_other_steps_do_not_become_longer_at_once(tmp_path: Path, lengths: list[float], more: dict) -> None:
+    assert quarters_of(tmp_path, lengths, **more)["jump"] is None
+
+
+def test_a_gpu_whose_own_time_nobody_knows_may_only_have_filled_its_queue(tmp_path: Path) -> None:
+    assert quarters_of(tmp_path, [0.1] * 100 + [0.2] * 100, device="cuda")["jump"] is None
+
+
+def test_steps_that_get_slower_with_each_epoch_rise(tmp_path: Path) -> None:
+    """Steps of one epoch say nothing: they take equally long."""
+    lengths = [0.2] * 70 + [0.25] * 70 + [0.3] * 70
+    assert quarters_of(tmp_path, lengths, epochs=3)["rising"] > 0.98
+    assert quarters_of(tmp_path, lengths)["rising"] < 0.95
+    assert quarters_of(tmp_path, [0.2] * 210, epochs=3)["rising"] < 0.7
 
 
 def test_steps_of_a_gpu_take_as_long_as_it_takes(tmp_path: Path) -> None:

@@ -334,7 +334,7 @@ def test_a_run_s_end_reads_each_trace_once(tmp_path: Path, monkeypatch: pytest.M
     assert shown != [None]
 
 
-real = pytest.mark.skipif(not (DATA / "traces").exists(), reason="needs the public traces in shared/data")
+real = pytest.mark.skipif(not (DATA / "traces").exists(), reason="needs real data: the public traces")
 
 
 @real

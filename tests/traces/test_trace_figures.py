@@ -101,7 +101,7 @@ def test_a_cut_file_is_read_as_far_as_it_goes(tmp_path: Path) -> None:
     assert scan.fault == "is cut off or damaged"
 
 
-@pytest.mark.skipif(not (DATA / "traces").exists(), reason="needs the public traces in shared/data")
+@pytest.mark.skipif(not (DATA / "traces").exists(), reason="needs real data: the public traces")
 @pytest.mark.parametrize("name", sorted(json.loads(HTA.read_text())["traces"]))
 def test_figures_are_those_of_hta(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert main([str(DATA / "traces" / name)]) == 0

@@ -99,6 +99,15 @@ def test_a_control_is_right_if_its_finding_gives_what_it_promises(measured: floa
     assert entry(None, "memory_layout", measured=measured).right is right
 
 
+def test_a_control_whose_finding_promises_no_gain_is_not_right_because_it_brought_none() -> None:
+    doubtful = replace(entry(None, "optimizer"), predicted={"median": 1.11, "low": 0.89, "high": 1.38}, measured=0.976)
+    assert doubtful.inside
+    assert not doubtful.right
+    told = ledger.figures([doubtful, entry(None, "optimizer", measured=2.0), entry(None, "optimizer", measured=3.0)])
+    assert "2 measured within the predicted interval" in told[2]
+    assert "of 2 that promise a gain (the interval lies above 1), 1 (50%, " in told[2]
+
+
 def test_a_run_is_a_row_with_its_prediction_beside_what_was_measured() -> None:
     rows = ledger.table(
         [
@@ -130,7 +139,8 @@ def test_everything_is_counted_and_the_halves_apart() -> None:
         "first finding right: 2 of 4 runs of 1 injected cells of 1 causes (50%; aim 95%)",
         "controls called loader-bound: 1 of 3 (aim 0); controls right: 1",
         "prediction error: median 30.0% (aim 10%), 90th percentile 50.0% (aim 20%), of 5 predictions; "
-        "2 measured within the predicted interval (40%, 95% interval 5% to 85%; aim 85%)",
+        "2 measured within the predicted interval (40%, 95% interval 5% to 85%; aim 85%); "
+        "of 5 that promise a gain (the interval lies above 1), 2 (40%, 95% interval 5% to 85%; aim 85%)",
         "first cause differs from the usual one of its cell: 1 of 3 runs (aim 5%)",
         "runs that failed: 1",
     ]

@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -124,3 +124,13 @@ def test_what_the_program_comes_with_can_be_read_and_a_damaged_one_is_named(tmp_
     path.write_text(path.read_text()[:-10])
     with pytest.raises(DataError, match="is damaged"):
         REAL(path)
+
+
+def test_what_the_program_comes_with_has_the_form_in_which_it_is_written(tmp_path: Path) -> None:
+    shipped, made = REAL(), calibrate([predicted(cell, 0.05) for cell in range(9)])
+    assert shipped is not None
+    assert made is not None
+    kinds = {name: type(value) for name, value in asdict(made).items()}
+    assert {name: type(value) for name, value in asdict(shipped).items()} == kinds
+    shipped.save(path := tmp_path / "calibration.json")
+    assert path.read_text() == calibrated.CALIBRATION.read_text()

@@ -49,7 +49,8 @@ def test_the_score_counts_trainings_and_takes_the_least_of_the_finals() -> None:
         "100 s (aim 360) beside 50; "
         "1 cells failed",
         "prediction error: median 14.5% (aim 10%), 90th percentile 18.9% (aim 20%), of 2 predictions; "  # 9% and 20%
-        "1 measured within the predicted interval (50%, 95% interval 1% to 99%; aim 85%)",
+        "1 measured within the predicted interval (50%, 95% interval 1% to 99%; aim 85%); "
+        "of 2 that promise a gain (the interval lies above 1), 1 (50%, 95% interval 1% to 99%; aim 85%)",
     ]
 
 

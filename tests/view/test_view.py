@@ -169,7 +169,7 @@ def test_perfetto_opens_each_trace_as_it_is(run: Path, scratch: Path) -> None:
     assert probe_port(LOOPBACK, port) == port
 
 
-@pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6")
+@pytest.mark.skipif(not HAS_IPV6, reason="intended: this machine has no IPv6")
 @pytest.mark.parametrize("flag", ["--perfetto", "--tensorboard"])
 def test_servers_listen_on_ipv6(run: Path, scratch: Path, flag: str) -> None:
     with viewer(scratch, run, flag, "--host", "::1") as (child, said):

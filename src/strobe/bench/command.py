@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
@@ -19,7 +19,7 @@ from rich.console import Console
 from strobe.app.build import PRELOAD
 from strobe.app.config.checks import check
 from strobe.app.config.mistakes import MISTAKES, mistake
-from strobe.app.config.register import CONF
+from strobe.app.config.register import composing
 from strobe.bench.ending import finish
 from strobe.bench.harness import baseline
 from strobe.bench.harness.declare import Input, Request, Suite
@@ -190,7 +190,7 @@ def show(overrides: Sequence[str]) -> None:
         raise ConfigError(f"{of_one} is a key of one suite; give suite=NAME too")
     for name in wanted or names():
         try:
-            with initialize_config_dir(str(CONF), version_base="1.3"):
+            with composing():
                 cfg = compose("bench", [f"suite={name}", *others], return_hydra_config=True)
         except MISTAKES as error:
             raise mistake(error, "bench") from error

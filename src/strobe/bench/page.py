@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from strobe.bench.harness.declare import Section as SuiteSection
 from strobe.bench.harness.declare import Suite
-from strobe.bench.harness.results import CellRecord
+from strobe.bench.harness.results import CellRecord, day
 from strobe.bench.shown import ONE_TRIAL, Shown, ranges, setting, shown_of
 from strobe.measure.statistics import ENOUGH, FEWEST
 from strobe.present.format import TIMES, counted, duration, figure, interval, percent, times
@@ -117,11 +117,6 @@ def caption(record: Mapping[str, Any]) -> str:
         ranges(record["cells"]),
     ]
     return " · ".join(part for part in parts if part)
-
-
-def day(record: Mapping[str, Any]) -> str:
-    """The day on which measuring began."""
-    return str(record["began"])[:10]
 
 
 def measured_on(record: Mapping[str, Any]) -> Section:

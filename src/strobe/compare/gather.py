@@ -17,9 +17,10 @@ from strobe.compare.cells import (
     rates_of,
 )
 from strobe.compare.runs import Trained, damaged_sweeps, find_runs, is_folder, is_sweep, tidy
-from strobe.compare.speeds import DIFFERENT_DAYS, Speeds, knees, ratio_of, too_few_days
+from strobe.compare.speeds import DIFFERENT_DAYS, Speeds, knees, of_too_few_days, ratio_of
 from strobe.diagnose.cores import TAKEN
 from strobe.errors import ConfigError, DataError
+from strobe.measure.days import NOT_KNOWN
 from strobe.measure.gate import Case, rule
 from strobe.measure.statistics import together
 from strobe.overrides import Parse, as_typed
@@ -27,7 +28,6 @@ from strobe.present.format import here, percent
 
 SCHEMA = 1
 MOST_NAMED = 5
-NOT_KNOWN = "not known"  # the verdict on runs of different days
 BLANK = "completed, but no step was measured: all of them were warm-up or profiled"
 
 
@@ -142,7 +142,7 @@ def _judged(cell: CellRecord, runs: Sequence[Trained], baseline: Baseline, key: 
         doubt = "the baseline has not measured it"
     elif not ours and not failed:
         doubt = broken[0].error if broken else "interrupted" if runs[0].status == "interrupted" else "not measured"
-    elif ratio and not cell["paired"] and too_few_days(runs, theirs):
+    elif ratio and not cell["paired"] and of_too_few_days(runs, theirs):
         doubt = DIFFERENT_DAYS
     elif broken and not any(run.status == "failed" for run in theirs):
         doubt = f"{len(broken)} of {len(runs)} runs failed ({broken[0].error})"

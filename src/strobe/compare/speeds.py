@@ -1,51 +1,32 @@
 """How many times as fast one cell of a comparison is as another, within repeats of their sweep if these match."""
 
-import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import chain
 from typing import Any
 
 from strobe.compare.cells import BATCH, LEARNING_RATE, CellRecord, Key
 from strobe.compare.runs import Trained
-from strobe.measure.statistics import FEWEST, LEVEL, RATIO_LEVEL, Blocks, Estimate, unpaired
+from strobe.measure.days import FEWEST_DAYS, ratio_by_day, too_few_days
+from strobe.measure.statistics import FEWEST, LEVEL, RATIO_LEVEL, Blocks, Estimate
 
 NEAR = 0.05  # of the best: the smallest batch that is as fast is the knee
 ALONE = "all else alike"
 NIGHT = timedelta(hours=12)  # between the runs of a sweep that goes on beyond midnight, at most
-FEWEST_DAYS = 3  # a side, if the sides are of different days
 DIFFERENT_DAYS = (
     f"runs of different days; it takes {FEWEST_DAYS} days a side to judge, or strobe duel, which lets both train now"
 )
 
 
 def ratio_of(ours: Sequence[Trained], theirs: Sequence[Trained], level: float = RATIO_LEVEL) -> Estimate | None:
-    """How many times as fast one side is as the other, of independent runs; None if one of them has no rate.
-
-    A machine changes from day to day by more than its runs of one day show. So sides that were not run equally often on
-    the same days are compared by their days' means, and have no interval with fewer than ``FEWEST_DAYS`` a side.
-    """
+    """How many times as fast one side is as the other, of independent runs; None if one of them has no rate."""
     days = _by_day(ours, theirs)
-    if not all(days):
-        return None
-    if _alike(*days):
-        return unpaired(*([rate for rates in side.values() for rate in rates] for side in days), level=level)
-    ratio = unpaired(*([statistics.geometric_mean(rates) for rates in side.values()] for side in days), level=level)
-    return ratio if ratio.n >= FEWEST_DAYS else replace(ratio, low=None, high=None)
+    return ratio_by_day(*days, level=level) if all(days) else None
 
 
-def too_few_days(ours: Sequence[Trained], theirs: Sequence[Trained]) -> bool:
+def of_too_few_days(ours: Sequence[Trained], theirs: Sequence[Trained]) -> bool:
     """Whether two sides cannot be compared as independent runs, because they are of different days."""
-    days = _by_day(ours, theirs)
-    return not _alike(*days) and min(map(len, days)) < FEWEST_DAYS
-
-
-def _alike(ours: Mapping[str, Sequence[float]], theirs: Mapping[str, Sequence[float]]) -> bool:
-    """Whether each day has the same share of both sides."""
-    if ours.keys() != theirs.keys():
-        return False
-    return len({len(theirs[day]) / len(rates) for day, rates in ours.items()}) <= 1
+    return too_few_days(*_by_day(ours, theirs))
 
 
 def _by_day(*sides: Sequence[Trained]) -> list[dict[str, list[float]]]:

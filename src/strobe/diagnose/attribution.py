@@ -112,7 +112,7 @@ def fixed_cost(record: Record, step: Step) -> float:
 
     A GPU is idle meanwhile. Where computing grows, the two rates differ by how many steps they were measured for.
     """
-    if (grown := growth(record, step)) is not None and grown[1] in COMPUTING:
+    if (grown := growth(record, step)) is not None and grown.phase in COMPUTING:
         return 0.0
     larger = [entry for entry in record.alternatives("model") if entry.changes.keys() == {"data.batch_size"}]
     if step.model is None or not (larger := [one for one in larger if one.images and one.images > step.images]):

@@ -70,7 +70,7 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
     elif finding.cause == "uneven_steps":
         phases = (record.text("uneven", "phase") or "other",)
     elif finding.cause == "slowing_down":
-        phases = (record.text("quarters", "phase") or "other",)
+        phases = (record.text("quarters", "jump", "phase") or record.text("quarters", "phase") or "other",)
     elif finding.cause == "transfer":
         phases = PREPARING
     elif finding.cause in ("library_call", "outside_torch"):

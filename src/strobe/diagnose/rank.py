@@ -161,7 +161,7 @@ def _completed(finding: Finding, record: Record, step: Step, shares: Mapping[tup
 def _are_ceilings_sure(record: Record, step: Step) -> bool:
     """Whether the ceilings hold for this training; a model that slows down has another one after each step."""
     grown = growth(record, step)
-    grows = grown is not None and grown[1] in COMPUTING
+    grows = grown is not None and grown.phase in COMPUTING
     return not grows and too_low(record) is None and taken(record, "ceilings") <= 0
 
 

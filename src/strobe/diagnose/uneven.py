@@ -1,6 +1,7 @@
-"""Steps that differ: a few that take far longer than others, and steps that get slower and slower."""
+"""Steps that differ: a few that take far longer than others, and steps that get slower and slower, or at once."""
 
 from itertools import pairwise
+from typing import NamedTuple
 
 from strobe.diagnose.cores import interrupting, taken, taken_by_threads
 from strobe.diagnose.predict import NOTABLE, Step
@@ -9,6 +10,7 @@ from strobe.diagnose.symptoms import aside
 from strobe.records.run import Record, as_number
 
 GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
+FLAT = 0.97  # times as long as in the quarter before: two quarters that are mostly of one epoch are alike
 RISING = 0.85  # of all pairs of steps, in which the later one takes longer: by chance it is half of them
 FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
 
@@ -35,25 +37,59 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     return phase, max(0.0, min(extra - garbage, whole, step.spare))
 
 
-def growth(record: Record, step: Step) -> tuple[list[float], str] | None:
-    """A typical step in each quarter of a run whose steps get slower, and the phase that grows; None if they do not.
+class Growth(NamedTuple):
+    """How steps got slower."""
+
+    steps: list[float]  # seconds of a typical step in each quarter of the run; before and after, if at once
+    phase: str  # which grew most
+    alone: bool  # whether hardly any other did
+    since: int | None  # the step from which on they take longer, if at once
+
+
+def growth(record: Record, step: Step) -> Growth | None:
+    """How a run's steps get slower, from quarter to quarter or at once; None if they do not, or others take its cores.
 
     A phase that grows alone tells before the whole step does: a machine that becomes slower slows all phases.
     """
-    steps, phase = _quarters(record, "seconds"), record.text("quarters", "phase") or ""
-    alone = _quarters(record, "phase_seconds")
-    if not steps or taken(record) or (record.number("quarters", "rising") or 1.0) < RISING:
+    if taken(record):
         return None
+    if found := jump(record):
+        queued = found.phase == "data_wait" and (found.since or 0) <= FEW * step.workers  # until then batches are ready
+        return None if queued else _grown(found, _items(record, "quarters", "jump", "phase_seconds"), step)
+    if (record.number("quarters", "rising") or 1.0) < RISING:
+        return None
+    quarters = Growth(_rising(record, "seconds"), record.text("quarters", "phase") or "", False, None)
+    return _grown(quarters, _rising(record, "phase_seconds"), step)
+
+
+def jump(record: Record) -> Growth | None:
+    """From which step on steps take longer, and how much, whoever takes the cores; None if they do not."""
+    seconds, since = _items(record, "quarters", "jump", "seconds"), record.number("quarters", "jump", "step")
+    if len(seconds) != 2 or min(seconds) <= 0 or since is None:
+        return None
+    return Growth(seconds, record.text("quarters", "jump", "phase") or "", False, int(since))
+
+
+def _grown(found: Growth, part: list[float], step: Step) -> Growth | None:
+    """The growth if it is notable, of the whole step or of its phase, which takes ``part`` of each of these steps."""
+    steps, alone = found.steps, False
+    if not steps:
+        return None
+    if len(part) == len(steps) and part[0] > 0:
+        rest = [max(whole - seconds, 1e-9) for whole, seconds in zip(steps, part, strict=True)]
+        alone = rest[-1] / rest[0] - 1 < (part[-1] / part[0] - 1) / 2
     if steps[-1] >= GROWN * steps[0]:
-        return steps, phase
-    rest = [whole - part for whole, part in zip(steps, alone, strict=True)] if alone else []
-    if not rest or alone[-1] < GROWN * alone[0] or step.seconds - steps[0] < NOTABLE * step.seconds:
-        return None
-    return (steps, phase) if rest[-1] / rest[0] - 1 < (alone[-1] / alone[0] - 1) / 2 else None
+        return found._replace(alone=alone)
+    notable = step.seconds - steps[0] >= NOTABLE * step.seconds
+    return found._replace(alone=True) if alone and notable and part[-1] >= GROWN * part[0] else None
 
 
-def _quarters(record: Record, name: str) -> list[float]:
+def _rising(record: Record, name: str) -> list[float]:
     """Four values that rise; [] if they do not, or are not known."""
-    values = [as_number(value) or 0.0 for value in record.items("quarters", name)]
-    rising = len(values) == 4 and min(values) > 0 and all(after >= before for before, after in pairwise(values))
+    values = _items(record, "quarters", name)
+    rising = len(values) == 4 and min(values) > 0 and all(after >= FLAT * before for before, after in pairwise(values))
     return values if rising else []
+
+
+def _items(record: Record, *path: str) -> list[float]:
+    return [as_number(value) or 0.0 for value in record.items(*path)]

@@ -1,6 +1,7 @@
 """What ``summary.json`` says of a run's ``steps.csv``."""
 
 import logging
+import math
 from collections.abc import Sequence
 from itertools import combinations, pairwise
 from pathlib import Path
@@ -19,11 +20,13 @@ log = logging.getLogger(__name__)
 FEWEST_TO_TELL = 40  # steps: with fewer, unevenness is not reported
 FEWEST_TO_GROW = 8  # likewise for slowing down: two in each quarter of the run
 BLOCKS = 32  # of the run, at most, of which each pair is compared
+LEAST_SIDE = 0.2  # of the run, on either side of where its steps become longer at once: a queue may fill until then
+MORE = 1.1  # times as many images or updates, or as long: less is no other kind of step
 CALLED = 0.1  # of a call that takes long: a hook that only checks whether there is work takes less
 SHORTEST = 0.01  # seconds of a phase in all; below this the CPU clock is too coarse
 FEWEST_SAMPLES = 4  # steps, of which one may be left out
 FEWEST_FIGURES = 8  # of memory
-FEWEST_EPOCHS = 3  # with fewer, what their beginnings cost may be chance
+FEWEST_EPOCHS = 3  # with fewer, what their beginnings cost, and a difference between them, may be chance
 OPENING = 4  # steps of an epoch, beside which its workers may still be starting
 STEADY = 1 / 3  # growth between any two quarters, as a share of the largest
 LASTING = 0.75  # growth to the last quarter, as a share of that from the first: what starts up grows less and less
@@ -75,7 +78,9 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
         "garbage_seconds": _mean(counted.get(COLLECTING)),
         "garbage_steps": _half(counted.get(COLLECTING)),
         "uneven": _uneven(counted) if measured >= FEWEST_TO_TELL else None,
-        "quarters": _quarters(counted) if measured >= FEWEST_TO_GROW else None,
+        "quarters": _quarters(counted, jumps=device == "cpu" or _is_told(counted))
+        if measured >= FEWEST_TO_GROW
+        else None,
         "memory_growth": {name: _growth(rows, name) for name in MEMORY},
         "callbacks": _callbacks(counted),
         "after": _after(rows),
@@ -255,27 +260,70 @@ def _updates(rows: StepTable) -> Values:
     return rows.get("updates", 1.0)
 
 
-def _quarters(rows: StepTable) -> dict[str, Any]:
+def _quarters(rows: StepTable, *, jumps: bool) -> dict[str, Any]:
     """A typical step of each quarter of the run, and the phase that grew most from the first to the last.
 
-    ``rising``: of all pairs of that phase's steps, or blocks of them, the share in which the later one takes longer.
+    ``rising``: of all pairs of that phase's steps, or blocks of them, the share in which the later one takes longer; of
+    pairs in different epochs, if there are ``FEWEST_EPOCHS``. ``jump``: see :func:`_jump`; None unless ``jumps``.
     """
     size = len(rows) // 4
     parts = {
         name: [_median(values[start : start + size]) for start in range(0, 4 * size, size)]
         for name, values in ((name, _spent(rows, name)) for name in ("total", *PHASES))
     }
-    phase = max(PHASES, key=lambda phase: parts[phase][-1] - parts[phase][0])
-    count = min(len(rows), BLOCKS)
-    ends = [len(rows) * place // count for place in range(count + 1)]
-    values = _spent(rows, phase)
-    pairs = list(combinations([_median(values[start:end]) for start, end in pairwise(ends)], 2))
+    phase, ends = max(PHASES, key=lambda phase: parts[phase][-1] - parts[phase][0]), _ends(rows)
+    values, epoch = _spent(rows, phase), rows.get("epoch")
+    apart = len(np.unique(epoch)) >= FEWEST_EPOCHS
+    blocks = [(epoch[start], _median(values[start:end])) for start, end in pairwise(ends)]
+    pairs = [(one[1], two[1]) for one, two in combinations(blocks, 2) if not apart or one[0] != two[0]]
     return {
         "seconds": parts["total"],
         "phase": phase,
         "phase_seconds": parts[phase],
         "rising": sum(after > before for before, after in pairs) / len(pairs),
+        "jump": _jump(rows, ends) if jumps and len(rows) >= FEWEST_TO_TELL else None,
     }
+
+
+def _ends(rows: StepTable) -> list[int]:
+    """Where blocks of steps begin and end, at most ``BLOCKS``."""
+    count = min(len(rows), BLOCKS)
+    return [len(rows) * place // count for place in range(count + 1)]
+
+
+def _jump(rows: StepTable, ends: Sequence[int]) -> dict[str, Any] | None:
+    """From which ``step`` on steps take longer, to the run's end; typical ones before and after; the phase that grew.
+
+    None if they do not, if steps get slower before or after that too, or if blocks of the two sides are not clearly
+    apart. With more images, or updates, a step is longer by design.
+    """
+    total = np.maximum(_spent(rows, "total"), 1e-9)
+    blocks = np.log([_median(total[start:end]) for start, end in pairwise(ends)])
+    count = len(blocks)
+    least = math.ceil(LEAST_SIDE * count)
+    split = max(
+        range(least, count - least + 1),
+        key=lambda place: place * (count - place) * (blocks[place:].mean() - blocks[:place].mean()) ** 2,
+    )
+    before, after = blocks[:split], blocks[split:]
+    rise = _median(after) - _median(before)
+    drift = max(abs(_median(side[len(side) // 2 :]) - _median(side[: len(side) // 2])) for side in (before, after))
+    apart = float(np.quantile(after, 0.1) - np.quantile(before, 0.9))
+    if rise < math.log(MORE) or drift > rise / 4 or apart < rise / 2:
+        return None
+    near = slice(ends[split - 1], ends[split + 1])
+    long = total[near] > math.exp(_median(before) + rise / 2)
+    wrong = np.append(0, long.cumsum()) + np.append((~long)[::-1].cumsum()[::-1], 0)  # if the jump is at each of these
+    first = ends[split - 1] + int(wrong.argmin())
+    if any(each[first:].mean() > MORE * each[:first].mean() for each in (rows.get("images"), _updates(rows))):
+        return None
+    parts = {
+        name: [_median(values[:first]), _median(values[first:])]
+        for name, values in ((name, _spent(rows, name)) for name in ("total", *PHASES))
+    }
+    phase = max(PHASES, key=lambda phase: parts[phase][1] - parts[phase][0])
+    step = int(rows.get("step")[first])
+    return {"step": step, "seconds": parts["total"], "phase": phase, "phase_seconds": parts[phase]}
 
 
 def _median(values: Values) -> float:

@@ -55,13 +55,18 @@ def is_override(text: str) -> bool:
 def scored(predictions: Sequence[tuple[Interval, float]]) -> str:
     """How far predicted speed-ups were from measured ones, and how many of their intervals held them."""
     errors = [abs(predicted["median"] / measured - 1) for predicted, measured in predictions]
-    inside = sum(predicted["low"] <= measured <= predicted["high"] for predicted, measured in predictions)
+    inside = [(one["low"] > 1, one["low"] <= measured <= one["high"]) for one, measured in predictions]
+    held, promised = [within for _, within in inside], [within for promises, within in inside if promises]
     middle, most = ("unknown" if (at := quantile(errors, share)) is None else f"{at:.1%}" for share in (0.5, 0.9))
-    held = f" ({interval_of(inside, len(errors))}; aim 85%)" if errors else " (aim 85%)"
     return (
         f"prediction error: median {middle} (aim 10%), 90th percentile {most} (aim 20%), of {len(errors)} predictions; "
-        f"{inside} measured within the predicted interval{held}"
+        f"{sum(held)} measured within the predicted interval ({_covered(held)}aim 85%); of {len(promised)} that "
+        f"promise a gain (the interval lies above 1), {sum(promised)} ({_covered(promised)}aim 85%)"
     )
+
+
+def _covered(held: Sequence[bool]) -> str:
+    return f"{interval_of(sum(held), len(held))}; " if held else ""
 
 
 def interval_of(count: int, total: int) -> str:

@@ -44,12 +44,17 @@ class Entry:
     def right(self) -> bool:
         """Whether the first finding is the injected one; a run that failed found nothing.
 
-        A control's is right if it is that there is nothing to fix, or nothing certain, or if it gives what it promises
-        when it is applied; not that no cause was found, or that the machine was too busy to tell.
+        A control's is right if it is that there is nothing to fix, or nothing certain, or if it promises a gain and
+        gives it when it is applied; not that no cause was found, or that the machine was too busy to tell.
         """
         if self.cause is not None:
             return self.found in (self.cause, *self.also)
-        return self.title in (None, FINE, NO_CERTAIN) if self.found == "nothing" else self.inside
+        return self.title in (None, FINE, NO_CERTAIN) if self.found == "nothing" else self.promises and self.inside
+
+    @property
+    def promises(self) -> bool:
+        """Whether the whole predicted interval lies above 1."""
+        return self.predicted is not None and self.predicted["low"] > 1
 
     @property
     def inside(self) -> bool:

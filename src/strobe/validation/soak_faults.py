@@ -32,7 +32,7 @@ from strobe.validation.soak_bench import PATIENCE, Bench, Command, Tried, judge,
 
 RANKS = ("trainer=ddp", "trainer.devices=2", "ceilings=false")
 LONG = 60  # seconds of a long training, at least
-ENDLESS_TRAINING = (
+LASTING = (
     *("trainer.max_epochs=-1", "trainer.limit_train_batches=null", "trainer.limit_val_batches=0"),
     *("checkpoint.every_n_steps=null", "checkpoint.save=none", *BARE),
 )
@@ -240,7 +240,7 @@ def _last_long(bench: Bench, folder: Path, overrides: Sequence[str], **options: 
     tried, held = Tried(), defaultdict[str, list[int]](list)
     seconds = max(LONG, bench.seconds / 20)
     lasts = f"trainer.max_time={{seconds:{seconds:.0f}}}"
-    command = bench.train(folder, *ENDLESS_TRAINING, lasts, *overrides, before=own_shared_memory("50%"), **options)
+    command = bench.train(folder, *LASTING, lasts, *overrides, before=own_shared_memory("50%"), **options)
     while command.process.poll() is None:
         for name, count in holding(command.process.pid).items():
             held[name].append(count)

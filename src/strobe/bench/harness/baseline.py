@@ -5,14 +5,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.bench.harness.results import NAME, CellRecord, rate_of, read_results
+from strobe.bench.harness.results import NAME, CellRecord, day, rate_of, read_results
 from strobe.errors import ConfigError
+from strobe.measure.days import NOT_KNOWN, ratio_by_day
 from strobe.measure.gate import Case, Ruling, parse_share, rule
-from strobe.measure.statistics import FEWEST, Estimate, together, unpaired
+from strobe.measure.statistics import FEWEST, Estimate, together
 from strobe.records.environment_difference import Origin, environment_differences
 
 USUAL = 7  # rounds that tell a tenth where trials vary by 5%
 FLAG = "fail_if_slower="
+DIFFERENT_DAYS = (
+    "the results are of different days, between which a machine changes; measure the baseline again today, beside this"
+)
 
 
 @dataclass(frozen=True)
@@ -52,8 +56,8 @@ def wanted(file: str | None, limit: str | None, suite: str, rounds: int) -> Base
 def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[str, Any]]:
     """For each cell of either: ``name``, ``visits``, ``ratio`` (speed now / speed then) and ``verdict``.
 
-    The verdict is the ratio's, which holds for all cells together, or else: failed (measured then, failed now), only
-    now, only before.
+    The verdict is the ratio's, which holds for all cells together, or else: not known (of different days), failed
+    (measured then, failed now), only now, only before.
     """
     compared, pairs = [], list(_pairs(record, earlier))
     ratios = iter(together([ratio for *_, ratio in pairs if ratio]))
@@ -62,7 +66,8 @@ def against(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[dict[
         if measured and now and then:
             ratio = next(ratios)
             visits = [len(now["visits"]), len(then["visits"])]
-            entry |= {"ratio": ratio.as_record(), "visits": visits, "verdict": ratio.verdict}
+            verdict = NOT_KNOWN if _apart(record, earlier) else ratio.verdict
+            entry |= {"ratio": ratio.as_record(), "visits": visits, "verdict": verdict}
         elif then is not None:
             entry["verdict"] = "failed" if now and now["status"] == "failed" else "only before"
         compared.append(entry)
@@ -80,6 +85,8 @@ def ruled(record: Mapping[str, Any], earlier: Mapping[str, Any], limit: float) -
             failed, doubt = False, "it failed in both"
         elif ratio is None and not failed:
             doubt = "it was measured only in the baseline"
+        elif _apart(record, earlier):
+            doubt = DIFFERENT_DAYS
         cases.append(Case(name, ratio, failed and then is not None, doubt))
     return rule(cases, limit, FLAG, "rounds")
 
@@ -93,14 +100,21 @@ def _pairs(
         before = then.pop(now["name"], None)
         ratio = None
         if before is not None and now["visits"] and now["status"] != "failed":
-            ratio = unpaired(*([rate_of(trial) for trial in cell["visits"]] for cell in (now, before)))
+            sides = ((record, now), (earlier, before))
+            ratio = ratio_by_day(*({day(of): [rate_of(trial) for trial in cell["visits"]]} for of, cell in sides))
         yield now["name"], now, before, ratio
     yield from ((name, None, before, None) for name, before in then.items())
 
 
+def _apart(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
+    """Whether the results are of different days: each is of one, so nothing can be judged."""
+    return day(record) != day(earlier)
+
+
 def differences(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
-    """What makes the results less comparable, such as another machine or input."""
-    return environment_differences([_origin("the earlier one", earlier), _origin("this one", record)], "results")
+    """What makes the results less comparable, such as another day, machine or input."""
+    days = [f"{DIFFERENT_DAYS[0].upper()}{DIFFERENT_DAYS[1:]}"] if _apart(record, earlier) else []
+    return days + environment_differences([_origin("the earlier one", earlier), _origin("this one", record)], "results")
 
 
 def _origin(name: str, record: Mapping[str, Any]) -> Origin:

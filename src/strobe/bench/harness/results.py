@@ -147,6 +147,11 @@ def speed(cell: CellRecord) -> float:
     return float(cell["images_per_second"]["median"])
 
 
+def day(record: Mapping[str, Any]) -> str:
+    """The day on which measuring began."""
+    return str(record["began"])[:10]
+
+
 def failures(record: Mapping[str, Any]) -> list[str]:
     """A sentence for each error, with the cells that it ended, or the column if it ended all of that."""
     ended: dict[str, list[str]] = {}
@@ -177,6 +182,7 @@ def read_results(path: Path) -> dict[str, Any]:
         for cell in record["cells"]:
             assert isinstance(cell["name"], str)
             assert all(rate_of(trial) >= 0 and trial["round"] >= 0 for trial in cell["visits"])
+        assert isinstance(record["began"], str)
         for key, entries in NEEDED.items():
             assert entries <= record[key].keys()
     except (OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:

@@ -4,6 +4,7 @@ from strobe.diagnose.attribution import seconds_of
 from strobe.diagnose.cores import MOST_TAKEN, taken, taken_by_children, taken_by_threads
 from strobe.diagnose.predict import NOTABLE, Step, up_to
 from strobe.diagnose.rules import Finding
+from strobe.diagnose.uneven import jump
 from strobe.present.format import cores, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
@@ -22,6 +23,11 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
     who = "Other processes" if others >= stolen else "Other virtual machines on this host"
     evidence = f"Training waited for a core for {percent(lost)} of its time. Others used {percent(others + stolen)} of "
     evidence += f"the cores, this training {percent(own)}; {percent(idle)} was idle."
+    if found := jump(record):
+        times = found.steps[1] / found.steps[0]
+        evidence += (
+            f" From step {found.since:,} on, steps take {times:.1f} times as long: most of it may be since then."
+        )
     named = [
         f"{entry.get('name')} (process {entry.get('pid')}) {cores(used)}"
         for entry in record.items("machine", "busiest")

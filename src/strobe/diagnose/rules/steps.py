@@ -1,4 +1,4 @@
-"""Steps that differ: a few that take far longer than the others, and steps that get slower and slower."""
+"""Steps that differ: a few that take far longer than the others, and steps that get slower and slower, or at once."""
 
 from strobe.diagnose.attribution import IN_WORDS
 from strobe.diagnose.cores import fewer_workers, lost_cores
@@ -13,6 +13,18 @@ _PHASES = IN_WORDS | {"transfer": "copying, scaling and augmenting"}
 MOST_NAMED = 3
 SLOWER = 0.9  # times the clock at the start
 LARGE = 3.0  # times the bytes of a typical file
+_KEPT = (
+    "Look for what grows with each step: losses kept with their graphs, lists, hooks registered again, a growing model; "
+    "on a CPU also numbers that decay below 1e-38, with which processors are slow (torch.set_flush_denormal)."
+)
+_BEGUN = (
+    "Look for what begins there: a callback or a schedule, layers that are trained from then on, larger samples; on a "
+    "CPU also numbers that decay below 1e-38, with which processors are slow (torch.set_flush_denormal)."
+)
+_SLOWER = (
+    "All parts of a step grew: look for what began to use the machine then, and at its cooling and power limits; or "
+    "for samples that are larger from there on."
+)
 _GROWING = {
     "data_wait": "Look for loader workers that keep what they load, and for a cache or a disk that fills up.",
     "callbacks": "Look for a callback or a metric that keeps everything it has seen.",
@@ -83,25 +95,26 @@ def _read(seconds: float | None, count: float | None) -> str:
 
 
 def slowing_down(record: Record, step: Step) -> Finding | None:
-    """Steps get slower from quarter to quarter of the run, on a machine that nobody shares."""
-    quarters, phase = growth(record, step) or ([], "")
-    if phase not in _PHASES:
+    """Steps get slower from quarter to quarter of the run, or at once, on a machine that nobody shares."""
+    if (grown := growth(record, step)) is None or grown.phase not in _PHASES:
         return None
-    start = max(quarters[0] - max(0.0, quarters[1] - quarters[0]) / 2, quarters[0] / 2)  # of the first quarter
+    quarters, slowed = grown.steps, _slowed(record)
+    times, lengths = quarters[-1] / quarters[0], [duration(value) for value in quarters]
+    if grown.since is None:
+        start = max(quarters[0] - max(0.0, quarters[1] - quarters[0]) / 2, quarters[0] / 2)  # of the first quarter
+        title = f"Steps get slower: in the last quarter of the run they take {times:.1f} times as long"
+        evidence = f"A typical step takes {', '.join(lengths)} in the quarters of the run; "
+        advice = _GROWING.get(grown.phase, _KEPT)
+    else:
+        start, title = quarters[0], f"From step {grown.since:,} on, steps take {times:.1f} times as long"
+        evidence = f"A typical step takes {lengths[0]} before it, and {lengths[1]} from there to the end of the run; "
+        advice = _BEGUN if grown.alone else _SLOWER
     most = step.seconds / min(step.seconds, start)
-    lengths, slowed = ", ".join(duration(value) for value in quarters), _slowed(record)
     return Finding(
         "slowing_down",
-        f"Steps get slower: in the last quarter of the run they take {quarters[-1] / quarters[0]:.1f} times as long",
-        f"A typical step takes {lengths} in the quarters of the run; most of the growth is {_PHASES[phase]}.{slowed}",
-        "Look at the machine's cooling and power limits, and measure again."
-        if slowed
-        else _GROWING.get(
-            phase,
-            "Look for what grows with each step: losses kept with their graphs, lists, hooks registered again, a "
-            "growing model; on a CPU also numbers that decay below 1e-38, with which processors are slow "
-            "(torch.set_flush_denormal).",
-        ),
+        title,
+        f"{evidence}most of the growth is {_PHASES[grown.phase]}.{slowed}",
+        "Look at the machine's cooling and power limits, and measure again." if slowed else advice,
         (),
         Figure(most**0.5, 1.0, most),
         lost=1 - 1 / most,
