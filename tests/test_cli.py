@@ -149,6 +149,14 @@ def test_each_command_listens_before_it_imports_libraries() -> None:
         assert imports[:2] == [("strobe.process.signals", ""), ("", "listen")], name
 
 
+def test_strobe_listens_before_all_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    for handler in (signal.SIG_DFL, signal.default_int_handler):
+        assert signal.signal(signal.SIGINT, handler)
+        called(monkeypatch, "--help")
+        assert signal.getsignal(signal.SIGINT) not in (signal.SIG_DFL, signal.default_int_handler)
+    assert re.findall(r"^(?:from|import) (\S+)", Path(cli.__file__).read_text(), re.MULTILINE)[0].endswith("signals")
+
+
 def test_what_the_application_needs_is_looked_for() -> None:
     """In the extra ``app``, in which libraries have the names of their distributions."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

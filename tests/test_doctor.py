@@ -43,7 +43,7 @@ def test_all_is_named_without_importing_torch(tmp_path: Path) -> None:
     assert platform.python_version() in lines[0]
     assert lines[1].split()[2] == version("torch")
     assert ("photos are decoded by Pillow" in said) == bool(lacks("jpeglib.h"))
-    assert re.search(r"free of .* hold files", lines[8])
+    assert re.search(r"free of .* hold files, so they are read again without the disk", lines[8])
     assert str(tmp_path) in lines[-1]
     assert not list(tmp_path.iterdir())
 
@@ -89,3 +89,17 @@ def test_each_lack_is_told_with_what_it_costs_and_a_remedy(
     assert "- GPU its driver is loaded it stays idle: this torch was built for CPUs -> pip install" in told
     assert "loader workers hand batches over in it; when it is full, they die ->" in told
     assert "a run may not find room for its record, traces and checkpoints -> strobe clean" in told
+
+
+@pytest.mark.parametrize(("cores", "told"), [(2, True), (31, True), (32, False)])
+def test_a_quota_of_less_than_half_of_the_cores_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], cores: int, told: bool
+) -> None:
+    monkeypatch.setattr(doctor, "usable_cores", lambda: cores)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    doctor.main([])
+    said = " ".join(capsys.readouterr().out.split())
+    quota = f"{cores} of 64, by a container's quota"
+    costs = f"a quota leaves {cores} of the 64 cores to loading and training -> docker run --cpus=64 ..."
+    assert (f"- Cores {quota} {costs}" if told else f"+ Cores {quota} + Memory") in said

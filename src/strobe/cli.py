@@ -1,10 +1,10 @@
 """The command ``strobe``: ``strobe X ARGUMENTS`` is ``python -m strobe.X ARGUMENTS``."""
 
+from strobe.process.signals import listen  # isort: skip  # a request before that has Python's effect
+
 import os
 import runpy
 import sys
-
-from strobe.process.signals import listen
 
 ANY = {  # need nothing but what is installed with Strobe
     "run": "run any training, with a verdict at its end",
@@ -28,6 +28,7 @@ COMMANDS = ANY | APPLICATION
 
 def main() -> None:
     """Run a command as ``python -m`` would, with the same exit code."""
+    listen()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
         print("usage: strobe COMMAND ...     strobe COMMAND --help says more")
@@ -40,7 +41,6 @@ def main() -> None:
     if name not in COMMANDS:
         print(f"strobe {name} is not a command; give one of {', '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(2)
-    listen()
     sys.argv[1:2] = []
     sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as python -m does: a configuration may name classes there
     runpy.run_module(f"strobe.{name}", run_name="__main__", alter_sys=True)

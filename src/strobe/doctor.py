@@ -83,12 +83,14 @@ def _for_gpus() -> bool:
 def _machine() -> Iterator[Part]:
     cores, allowed, there = usable_cores(), len(os.sched_getaffinity(0)), os.cpu_count() or 1
     cause = ", by a container's quota" if cores < allowed else ", by this process's affinity" if cores < there else ""
-    lost = "loading and training share one core" if cores == 1 < there else ""
-    mend = "docker run --cpus=4 ..." if cores < allowed else f"taskset --cpu-list 0-{there - 1} COMMAND"
+    lost = f"a quota leaves {cores} of the {allowed} cores to loading and training" if 2 * cores < allowed else ""
+    lost = "loading and training share one core" if cores == 1 < there else lost
+    mend = f"docker run --cpus={allowed} ..." if cores < allowed else f"taskset --cpu-list 0-{there - 1} COMMAND"
     yield Part("Cores", f"{cores} of {there}{cause}", lost, mend)
     memory, free = kernel_memory(), free_memory()
     total, cached = memory.get("MemTotal"), memory.get("Cached")
-    yield Part("Memory", f"{_size(free)} free of {_size(total)}; {_size(cached)} hold files (the page cache)")
+    told = f"{_size(free)} free of {_size(total)}; {_size(cached)} hold files, so they are read again without the disk"
+    yield Part("Memory", told)
     shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     told = f"{size(shm.free)} free of {size(shm.total)}" if shm else "missing"
     lost = "" if shm and shm.free >= LEAST_SHM else "loader workers hand batches over in it; when it is full, they die"

@@ -163,6 +163,29 @@ def test_a_request_in_a_callback_that_forgets_errors_is_heard() -> None:
     assert (found.returncode, found.stderr) == (143, "")
 
 
+AT_THE_END = """
+import os, signal, sys
+from strobe.process.signals import listen, over
+
+class Last:
+    def __del__(self, kill=os.kill, own=os.getpid(), number=int(sys.argv[1])):
+        kill(own, number)
+
+listen()
+over()
+last = Last()  # goes with this module, when Python hears no signals any more
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_when_nothing_is_left_to_do_a_request_changes_no_exit_code(number: signal.Signals) -> None:
+    command = [sys.executable, "-c", AT_THE_END, str(int(number))]
+    variables = os.environ | {"SLURM_JOB_ID": "7"}
+    ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (3, "")
+
+
 @pytest.mark.parametrize("job", [True, False])
 def test_slurms_signal_ends_no_command_and_reaches_a_training(job: bool) -> None:
     script = (

@@ -32,8 +32,8 @@ BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x8
 def describe(*, device: "torch.device | None" = None, start_gpu: bool = False) -> dict[str, Any]:
     """The ``environment`` of ``summary.json``, of a training on this device; memory in bytes.
 
-    A GPU is named only if this process uses it, or with ``start``: asking takes memory there, and seconds. One on which
-    an assertion has failed answers no question any more.
+    A GPU is named only if this process uses it, or with ``start_gpu``: asking takes memory there, and seconds. One on
+    which an assertion has failed answers no question any more.
     """
     import torch
 

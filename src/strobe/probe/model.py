@@ -1,8 +1,10 @@
 """The model's ceiling: Lightning's own loop over one batch that is already on the device."""
 
+import contextlib
 import copy
 import ctypes
 import math
+import signal
 import threading
 import time
 from collections import deque
@@ -24,7 +26,6 @@ from strobe.measure.untouched import kernels_kept, let_go
 from strobe.present.format import duration
 from strobe.probe.loader import Kind, samples_of
 from strobe.probe.ranks import Ranks
-from strobe.process.signals import lightnings_interrupt
 
 WARMUP = 3  # steps, which pay for allocation, autotuning and compiling
 AHEAD, ROOM = 8, 1 << 29  # copies of a batch that are made at once on a GPU, at most of so many bytes
@@ -109,7 +110,7 @@ def measure_model(
             agree=ranks.in_step() if ranks else None,
         )
         trainer.callbacks.append(Stepping(meter.add))  # type: ignore[attr-defined]
-        with lightnings_interrupt():
+        with _lightnings_interrupt():
             trainer.fit(model, datamodule=_Replay(data, batch, meter))
         del model
     except BaseException as error:
@@ -308,3 +309,21 @@ class Again:
             due = [before + share for before, share in zip(due, self._shares, strict=True)]
             yield (place := due.index(max(due)))
             due[place] -= 1
+
+
+@contextlib.contextmanager
+def _lightnings_interrupt() -> Iterator[None]:
+    """Let Ctrl-C in a Lightning training raise ``KeyboardInterrupt``, and work again afterwards.
+
+    Lightning turns it into ``SystemExit``, and ignores it from then on.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    except SystemExit as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt(*error.__context__.args) from None
+        raise
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)

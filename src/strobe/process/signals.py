@@ -4,6 +4,7 @@ A request that the caller ignores, as under nohup and in a shell's background co
 ignored here too. Other threads than the main one cannot have handlers, so nothing changes there.
 """
 
+import atexit
 import contextlib
 import math
 import os
@@ -12,7 +13,6 @@ import signal
 import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from types import FrameType, TracebackType
 from typing import Any
@@ -89,6 +89,13 @@ def over() -> None:
     for number in REQUESTS:
         if signal.getsignal(number) is _hear and threading.current_thread() is threading.main_thread():
             signal.signal(number, _leave)
+
+
+def _hear_no_more() -> None:
+    """A request changes no exit code once nothing is left to do."""
+    for number in (*REQUESTS, signal.SIGUSR1):
+        if signal.getsignal(number) in (_hear, _leave, _answer):
+            signal.signal(number, signal.SIG_IGN)
 
 
 def _hear(number: int, _: FrameType | None) -> None:
@@ -266,6 +273,8 @@ def postponed(number: signal.Signals) -> Iterator[None]:
 
 def is_of_handler(error: BaseException) -> bool:
     """Whether an error was raised by a signal's handler, which may have interrupted whatever code."""
+    import traceback
+
     handlers = [one for one in map(signal.getsignal, signal.valid_signals()) if callable(one)]
     codes = {getattr(each, "__code__", None) for one in handlers for each in (one, type(one).__call__)}
     return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
@@ -311,24 +320,6 @@ def noted() -> Iterator[list[int]]:
     came: list[int] = []
     with _handled(_heeded(), lambda number, _: came.append(number)):
         yield came
-
-
-@contextlib.contextmanager
-def lightnings_interrupt() -> Iterator[None]:
-    """Let Ctrl-C in a Lightning training raise ``KeyboardInterrupt``, and work again afterwards.
-
-    Lightning turns it into ``SystemExit``, and ignores it from then on.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    except SystemExit as error:
-        if isinstance(error.__context__, KeyboardInterrupt):
-            raise KeyboardInterrupt(*error.__context__.args) from None
-        raise
-    finally:
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, handler)
 
 
 def exit_code(interrupt: BaseException) -> int:
@@ -389,6 +380,7 @@ def _in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_in_child)
+atexit.register(_hear_no_more)  # before libraries register theirs, as the first one is called last
 
 
 def _end_children() -> None:

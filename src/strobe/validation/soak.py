@@ -12,7 +12,7 @@ import random
 import shutil
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from rich.table import Table
@@ -33,6 +33,7 @@ class Soak:
 
     def __init__(self, bench: Bench, names: Sequence[str], seed: int) -> None:
         self._bench, self._names, self._seed = bench, names, seed
+        self._rows: defaultdict[str, set[str]] = defaultdict(set)  # of the table: a fault's places
         self._tries: Counter[str] = Counter()
         self._failed: Counter[tuple[str, str]] = Counter()
         self._undecided: Counter[str] = Counter()
@@ -54,13 +55,15 @@ class Soak:
         tried = FAULTS[name](self._bench, folder, random.Random(f"{self._seed} {number}"))
         if tried.untried:
             self._untried[name] = tried.untried
-        self._tries[name] += tried.tries
-        self._undecided[name] += tried.undecided
+        row = f"{name}: {tried.where}" if tried.where else name
+        self._rows[name].add(row)
+        self._tries[row] += tried.tries
+        self._undecided[row] += tried.undecided
         for sentence in tried.notes:
             terminal.say(self._console, sentence)
         for way, sentence in tried.failed:
-            self._failed[name, way] += 1
-            terminal.say(self._console, f"{name}: {way}: {sentence}")
+            self._failed[row, way] += 1
+            terminal.say(self._console, f"{row}: {way}: {sentence}")
         if not tried.failed:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -68,8 +71,9 @@ class Soak:
         """Print the table; returns how many tries failed."""
         table = Table("fault", "tries", *WAYS, "undecided")
         for name in self._names:
-            counts = [*(str(self._failed[name, way]) for way in WAYS), str(self._undecided[name])]
-            table.add_row(name, f"{self._tries[name]:,}", *(["-"] * len(counts) if name in self._untried else counts))
+            for row in sorted(self._rows[name]) or [name]:
+                counts = [*(str(self._failed[row, way]) for way in WAYS), str(self._undecided[row])]
+                table.add_row(row, f"{self._tries[row]:,}", *(["-"] * len(counts) if name in self._untried else counts))
         self._console.print(table)
         for name, why in self._untried.items():
             terminal.say(self._console, f"{name} was not tried: {why}")
@@ -87,9 +91,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"{unknown[0]} is not a fault; give some of {', '.join(FAULTS)}")
     began = time.monotonic()
     with interruptible(), folder_of(options.keep) as scratch:
-        soak = Soak(Bench(scratch, seconds=3600 * options.hours), options.faults or list(FAULTS), options.seed)
+        names, seconds = options.faults or list(FAULTS), 3600 * options.hours
+        soak = Soak(Bench(scratch, seconds=seconds, faults=len(names)), names, options.seed)
         try:
-            soak.run(3600 * options.hours)
+            soak.run(seconds)
         except KeyboardInterrupt as interrupt:
             soak.report(time.monotonic() - began)
             return exit_code(interrupt)

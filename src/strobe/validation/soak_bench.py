@@ -6,10 +6,13 @@ import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
+import tifffile
 import torch
 
 from strobe.app.run.apart import ROOT
@@ -22,6 +25,17 @@ from strobe.records.run import load_record
 WAYS = ("lost", "hung", "left", "wrong ending", "grew")
 PATIENCE = 30.0  # seconds to end after a request, and for any other command beyond what it usually takes
 GRACE = 5.0  # seconds, in which what a process started may end after it
+STAGES = {  # of a training, and the file in its folder by which each has begun
+    "start": "",
+    "imports": "run/.lock",
+    "first steps": "run/begun.json",
+    "training": "run/checkpoints/last.ckpt",
+    "second epoch and test": "run/checkpoints/best.ckpt",
+    "ceilings": "run/summary.json",
+    "report": "run/traces.html",
+    "exit": "run/report.html",
+}
+TINY_SIDE = 8  # pixels of a tile of long trainings
 TINY = (
     "trainer.accelerator=cpu",
     "trainer.max_epochs=2",
@@ -42,7 +56,7 @@ TINY = (
 class Tried:
     """What came of ``tries``: what failed, in which way, in a sentence; ``notes``; or why it is ``untried``.
 
-    ``undecided`` of the tries were too short or too uneven to tell.
+    ``undecided`` of the tries were too short or too uneven to tell. ``where``: at which of the fault's places it was.
     """
 
     tries: int = 1
@@ -50,6 +64,7 @@ class Tried:
     notes: list[str] = field(default_factory=list)
     untried: str = ""
     undecided: int = 0
+    where: str = ""
 
     def fail(self, way: str, sentence: str) -> None:
         """Note a failure in one of ``WAYS``."""
@@ -71,6 +86,15 @@ class Command:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+
+    def reaches(self, path: Path, patience: float) -> bool:
+        """Wait until a file is there; False if the command ends before, or takes longer."""
+        deadline = time.monotonic() + patience
+        while self.process.poll() is None and time.monotonic() < deadline:
+            if path.exists():
+                return True
+            time.sleep(0.01)
+        return False
 
     def end(self, tried: Tried, codes: Iterable[int], patience: float, why: str = "") -> None:
         """Wait for its end, and note what is not as it should be: only these exit codes are right.
@@ -99,14 +123,21 @@ class Command:
 class Bench:
     """What faults are tried on, all of it in ``scratch``: a data set, a finished run, and how long runs take.
 
-    ``seconds``: that the campaign takes.
+    ``seconds``: that the campaign takes; ``faults``: how many it tries.
     """
 
-    def __init__(self, scratch: Path, *, seconds: float = 0.0) -> None:
-        self.scratch, self.seconds = scratch, seconds
+    def __init__(self, scratch: Path, *, seconds: float = 0.0, faults: int = 1) -> None:
+        self.scratch, self.seconds, self.faults = scratch, seconds, faults
         self.data = scratch / "data"
         self.finished = scratch / "finished"
-        self._usual: dict[tuple[str, ...], float] = {}
+        self._stages: dict[tuple[str, ...], dict[str, float]] = {}
+        self._turns: Counter[tuple[str, str]] = Counter()
+
+    def turn(self, fault: str, places: Iterable[str]) -> str:
+        """The place whose turn it is: this fault was tried there least, and so were others."""
+        place = min(places, key=lambda one: (self._turns[fault, one], self._turns["", one]))
+        self._turns.update([(fault, place), ("", place)])
+        return place
 
     def train(
         self,
@@ -121,22 +152,47 @@ class Bench:
 
         It trains on a generated data set, or on that of the overrides ``data``.
         """
-        generated = ["data=sample", "data.tiles_per_class=12", f"data.root={self.data}"]
-        keys = [*TINY, *(data or generated), *overrides]
+        keys = [*TINY, *(data or self._generated()), *overrides]
         folder.mkdir(parents=True, exist_ok=True)
         words = ["train.py", *keys, f"hydra.run.dir={run or folder / 'run'}"]
         return Command(words, folder, before=before, **variables)
 
+    def _generated(self) -> list[str]:
+        return ["data=sample", "data.tiles_per_class=12", f"data.root={self.data}"]
+
+    def tiny_tiles(self) -> Path:
+        """A folder of class folders with tiles so small that a step takes a millisecond or two."""
+        folder = self.scratch / "tiny"
+        if not folder.exists():
+            self.usual()
+            for path in self.data.rglob("*.tif"):
+                (place := folder / path.parent.name).mkdir(parents=True, exist_ok=True)
+                pixels = tifffile.imread(path)[:TINY_SIDE, :TINY_SIDE]
+                tifffile.imwrite(place / path.name, pixels, photometric="minisblack", planarconfig="contig")
+        return folder
+
     def usual(self, *overrides: str) -> float:
         """Seconds that such a training takes undisturbed."""
-        if overrides not in self._usual:
-            folder = self.finished if not overrides else self.scratch / f"usual{len(self._usual)}"
-            tried, began = Tried(), time.monotonic()
-            self.train(folder, *overrides).end(tried, [0], 10 * PATIENCE)
-            if tried.failed:
-                raise SystemExit(f"Nothing can be tried where an undisturbed training fails: {tried.failed[0][1]}")
-            self._usual[overrides] = time.monotonic() - began
-        return self._usual[overrides]
+        return sum(self.stages(*overrides).values())
+
+    def stages(self, *overrides: str) -> dict[str, float]:
+        """Seconds of each of its ``STAGES`` in a second run: the first one reads libraries from the disk."""
+        if overrides not in self._stages:
+            folder = self.finished if not overrides else self.scratch / f"usual{len(self._stages)}"
+            self._undisturbed(folder.with_name(f"{folder.name}-first"), overrides)
+            self._stages[overrides] = self._undisturbed(folder, overrides)
+        return self._stages[overrides]
+
+    def _undisturbed(self, folder: Path, overrides: Sequence[str]) -> dict[str, float]:
+        tried, command, moments = Tried(), self.train(folder, *overrides), []
+        for file in STAGES.values():
+            command.reaches(folder / file, 10 * PATIENCE)
+            moments.append(time.monotonic())
+        command.end(tried, [0], 10 * PATIENCE)
+        if tried.failed:
+            raise SystemExit(f"Nothing can be tried where an undisturbed training fails: {tried.failed[0][1]}")
+        ends = pairwise([*moments, time.monotonic()])
+        return {stage: end - begin for stage, (begin, end) in zip(STAGES, ends, strict=True)}
 
 
 def loadable(run: Path) -> set[Path]:

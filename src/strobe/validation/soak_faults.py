@@ -28,17 +28,21 @@ from strobe.process.signals import REQUESTS
 from strobe.records.files import BEGUN
 from strobe.records.joining import is_whole
 from strobe.validation import soak_images
-from strobe.validation.soak_bench import PATIENCE, Bench, Command, Tried, judge, loadable
+from strobe.validation.soak_bench import PATIENCE, STAGES, Bench, Command, Tried, judge, loadable
 
 RANKS = ("trainer=ddp", "trainer.devices=2", "ceilings=false")
+_JOB = ("JOB_ID=7", "JOB_NAME=train", "NTASKS=1", "LOCALID=0", "PROCID=0", "NODEID=0")
+SLURM = ("env", *(f"SLURM_{one}" for one in _JOB))
+BEGINNING = ("start", "imports", "first steps")  # in which a rank may not have begun to listen
+PARTS, ROOM = 16, "1g"  # of what a run writes, in turn; and what the disk has before it is full
 LONG = 60  # seconds of a long training, at least
 LASTING = (
     *("trainer.max_epochs=-1", "trainer.limit_train_batches=null", "trainer.limit_val_batches=0"),
-    *("checkpoint.every_n_steps=null", "checkpoint.save=none", *BARE),
+    *("checkpoint.every_n_steps=null", "checkpoint.save=none", "data.batch_size=1", "loader=native", *BARE),
 )
 MANY = 100_000  # steps, in which what a training holds may grow by ``GROWTH`` of it
 GROWTH, BLOCKS = 0.01, 6
-UNKNOWN = 0.5  # a width of an interval of growth, from which on it tells nothing
+UNKNOWN = 0.05  # a width of an interval of growth, from which on it tells nothing
 FEWEST = 5_000  # steps, in fewer of which what a training still begins with looks like growth
 SLOWEST = 0.1  # seconds of a damaged image, of many on a busy machine
 # What a user must be told, by the sentence of this project or of the library that cannot go on.
@@ -54,40 +58,66 @@ KINDS = {"descriptors": "fd", "threads": "task"}  # in a process's folder of /pr
 Fault = Callable[[Bench, Path, Random], Tried]
 
 
-def ended_by(number: signal.Signals, *overrides: str) -> Fault:
-    """A signal at a random moment: to one rank, or as a terminal and a scheduler do, to all processes."""
+def ended_by(number: signal.Signals, *overrides: str, before: Sequence[str] = ()) -> Fault:
+    """A signal at a random moment of a stage: to one rank, or as a terminal and a scheduler do, to all processes."""
 
     def fault(bench: Bench, folder: Path, rolled: Random) -> Tried:
-        tried, usual = Tried(), bench.usual(*overrides)
-        command = bench.train(folder, *overrides)
-        time.sleep(rolled.uniform(0, usual))
-        stood = loadable(folder / "run")
-        pids = [pid for pid in members(command.process.pid) if pid == command.process.pid or "train.py" in _words(pid)]
-        with contextlib.suppress(ProcessLookupError):
-            if number != signal.SIGKILL and rolled.random() < 0.5:
-                os.killpg(command.process.pid, number)
-            else:
-                os.kill(rolled.choice(pids or [command.process.pid]), number)
-        requested = number in REQUESTS
-        codes = [0, 128 + number, -number] if requested else [0, -number, 1, 143]
-        command.end(tried, codes, PATIENCE if requested else usual + PATIENCE)
+        usual, lengths = bench.usual(*overrides), bench.stages(*overrides)
+        stage = bench.turn(f"{number.name} {overrides}", STAGES)
+        tried = Tried(where=stage)
+        command = bench.train(folder, *overrides, before=before)
+        heard = codes_of(number)
+        if command.reaches(folder / STAGES[stage], usual + PATIENCE):
+            time.sleep(rolled.uniform(0, lengths[stage]))
+        stood, pids = loadable(folder / "run"), members(command.process.pid)
+        pids = [pid for pid in pids if pid == command.process.pid or "train.py" in _words(pid)]
+        if command.process.poll() is None and pids:
+            pid, to_all = rolled.choice(pids), number != signal.SIGKILL and rolled.random() < 0.5
+            if stage in BEGINNING and not all(hears(one, number) for one in (pids if to_all else [pid])):
+                heard = {*heard, *codes_of(signal.SIGKILL), -number}  # the signal itself may end it
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(command.process.pid, number) if to_all else os.kill(pid, number)
+        else:
+            tried.tries = 0  # it had ended before
+        command.end(tried, heard, PATIENCE if number in REQUESTS else usual + PATIENCE)
         judge(tried, folder / "run", stood)
-        if requested and command.process.returncode == -number and not is_whole(folder / "run"):
-            tried.fail("wrong ending", f"{command.output}: it was ended without a word")
         return tried
 
     return fault
 
 
-def full_disk(bench: Bench, folder: Path, rolled: Random) -> Tried:
-    """A disk that is full after a random part of what a run writes."""
+def codes_of(number: signal.Signals) -> set[int]:
+    """With which a run may end that gets this signal at any moment."""
+    if number == signal.SIGUSR1:  # Lightning saves, and training goes on
+        return {0}
+    return {0, 128 + number} if number in REQUESTS else {0, 1, 143, -number}
+
+
+def hears(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal, as Linux tells; False if it has ended."""
+    with contextlib.suppress(OSError):
+        (caught,) = re.findall(r"SigCgt:\s*(\w+)", Path(f"/proc/{pid}/status").read_text())
+        return bool(int(caught, 16) >> (number - 1) & 1)
+    return False
+
+
+def full_disk(bench: Bench, folder: Path, _: Random) -> Tried:
+    """A disk that is full after each part of what a run writes, in turn; there was room for all when it began."""
     bench.usual()
     written = sum(path.stat().st_size for path in bench.finished.rglob("*") if path.is_file())
-    tried = Tried()
-    with mounted(folder / "disk", f"size={int(rolled.uniform(0.05, 1.5) * written)}", tried) as disk:
+    part = bench.turn("full disk", [f"{part} of {PARTS} written" for part in range(1, PARTS + 1)])
+    tried = Tried(where=part)
+    with mounted(folder / "disk", f"size={ROOM}", tried) as disk:
         if disk:
-            bench.train(folder, run=disk / "run").end(tried, [0, 1], bench.usual() + PATIENCE, NO_SPACE)
+            command = bench.train(folder, run=disk / "run")
+            if command.reaches(disk / "run" / BEGUN, bench.usual() + PATIENCE):
+                usage = shutil.disk_usage(disk)
+                size = f"remount,size={usage.used + written * int(part.split()[0]) // PARTS}"
+                subprocess.run(["mount", "-o", size, str(disk)], check=True)
+            command.end(tried, [0, 1], bench.usual() + PATIENCE, NO_SPACE)
             judge(tried, disk / "run", set())
+            if not is_whole(disk / "run"):
+                tried.fail("lost", f"{command.output}: there is no record")
     return tried
 
 
@@ -128,16 +158,17 @@ def little_memory(bench: Bench, folder: Path, rolled: Random) -> Tried:
     return _limited(bench, folder, NO_MEMORY, ["prlimit", f"--as={int(rolled.uniform(4, 12) * 1e9)}"])
 
 
-def two_in_one_folder(bench: Bench, folder: Path, rolled: Random) -> Tried:
-    """Two trainings that write into the same folder; one of them may be refused."""
-    tried, usual = Tried(), bench.usual()
-    commands = []
-    for name in ("first", "second"):
-        commands.append(bench.train(folder / name, run=folder / "run"))
-        time.sleep(rolled.uniform(0, usual / 2))
+def two_in_one_folder(bench: Bench, folder: Path, _: Random) -> Tried:
+    """A second training that begins in the folder of one that runs: it is refused."""
+    tried, usual, run = Tried(), bench.usual(), folder / "run"
+    first = bench.train(folder / "first", run=run)
+    first.reaches(run / ".lock", usual + PATIENCE)
+    commands = [first, bench.train(folder / "second", run=run)]
     for command in commands:
-        command.end(tried, [0, 1], 3 * usual + PATIENCE, "folder|director|hydra.run.dir")
-    judge(tried, folder / "run", set())
+        command.end(tried, [0, 2], 3 * usual + PATIENCE, "another process is writing into it")
+    if all(command.process.returncode for command in commands):
+        tried.fail("lost", f"{run}: neither of two runs was left to end")
+    judge(tried, run, set())
     return tried
 
 
@@ -218,19 +249,22 @@ def damaged_record(bench: Bench, folder: Path, rolled: Random) -> Tried:
 
 def long_training(*overrides: str) -> Fault:
     """A training of many steps: what it holds must not grow."""
-    return lambda bench, folder, _: _last_long(bench, folder, overrides)
+
+    def fault(bench: Bench, folder: Path, _: Random) -> Tried:
+        return _last_long(bench, folder, overrides, data=("data=eurosat", f"data.root={bench.tiny_tiles()}"))
+
+    return fault
 
 
 def long_from_storage(bench: Bench, folder: Path, _: Random) -> Tried:
     """The same from a storage on this machine, as LitData's engine reads it."""
-    bench.usual()
-    tiles = next(bench.data.rglob("*.tif")).parents[1]
+    tiles = bench.tiny_tiles()
     (kept := folder / "storage").mkdir()
     try:
         with serving(kept) as endpoint:
             upload(endpoint, {f"soak/{path.relative_to(tiles)}": path for path in tiles.rglob("*.tif")})
             data = ("data=eurosat", f"data.root=s3://{BUCKET}/soak", f"data.endpoint={endpoint}")
-            engine = ("engine=litdata", "engine.num_workers=2", "loader=native")
+            engine = ("engine=litdata", "engine.num_workers=2")
             return _last_long(bench, folder, engine, data=data, **CREDENTIALS)
     except DataError as error:
         return Tried(0, untried=str(error))
@@ -238,7 +272,7 @@ def long_from_storage(bench: Bench, folder: Path, _: Random) -> Tried:
 
 def _last_long(bench: Bench, folder: Path, overrides: Sequence[str], **options: Any) -> Tried:
     tried, held = Tried(), defaultdict[str, list[int]](list)
-    seconds = max(LONG, bench.seconds / 20)
+    seconds = max(LONG, bench.seconds / bench.faults)
     lasts = f"trainer.max_time={{seconds:{seconds:.0f}}}"
     command = bench.train(folder, *LASTING, lasts, *overrides, before=own_shared_memory("50%"), **options)
     while command.process.poll() is None:
@@ -246,7 +280,7 @@ def _last_long(bench: Bench, folder: Path, overrides: Sequence[str], **options: 
             held[name].append(count)
         time.sleep(0.5)
     command.end(tried, [0], PATIENCE)
-    steps = sum(1 for _ in (folder / "run" / "steps.csv").open()) - 1
+    steps = (folder / "run" / "steps.csv").read_bytes().count(b"\n") - 1
     for name, counts in held.items():
         kept = counts[len(counts) // 3 : -3]  # when it has begun, and before it ends
         size = len(kept) // BLOCKS
@@ -284,6 +318,7 @@ def _entries(folder: Path) -> int:
 
 FAULTS: dict[str, Fault] = {
     **{number.name: ended_by(number) for number in (signal.SIGKILL, *REQUESTS)},
+    "SIGUSR1": ended_by(signal.SIGUSR1, before=SLURM),
     **{f"{number.name}, two ranks": ended_by(number, *RANKS) for number in (signal.SIGKILL, *REQUESTS)},
     "full disk": full_disk,
     "read-only folder": read_only,

