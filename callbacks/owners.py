@@ -109,6 +109,12 @@ def restore_idle(callback: Any) -> None:
             del own[hook]
 
 
+def state_before_fit(callback: Any, **parts: Any) -> dict[str, Any]:
+    """What a copy of a callback has, or a pickle: its settings, these ``parts`` in the place of those of a `fit`."""
+    hooks = {*MODULE_HOOKS, *AROUND_BACKWARD}  # which `skip_idle` and several ranks put there during `fit`
+    return {name: value for name, value in vars(callback).items() if name not in hooks} | parts
+
+
 def around_backward(module: Any) -> set[str]:
     """Which hooks around the backward pass a module overrides."""
     return {hook for hook in AROUND_BACKWARD if _overrides(module, [hook])}

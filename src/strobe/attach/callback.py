@@ -17,7 +17,7 @@ from strobe.attach.ranks import shared_directory
 from strobe.attach.record import begin, complete, readable, status_of, summarise
 from strobe.attach.settings import keeps_its_profiler, schedule_of, schedule_on, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback, join_latest
-from strobe.callbacks.owners import restore_idle, skip_idle
+from strobe.callbacks.owners import restore_idle, skip_idle, state_before_fit
 from strobe.callbacks.recording import come_last
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
@@ -70,10 +70,15 @@ class Strobe(Callback):
         self.place: Path | None = None  # of the latest record
         self._parts: list[Any] = []
         self._recorder = StepRecorder(Path(), loggers=False)
-        self._results: Any = None
+        self._listener: _Listener | None = None
         self._others: LostRanks | None = None
         self._ending: OfScript | None = None
         self._before: contention.Reading | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is as newly made."""
+        parts = dict.fromkeys(("place", "_listener", "_others", "_ending", "_before"))
+        return state_before_fit(self, _parts=[], _recorder=StepRecorder(Path(), loggers=False), **parts)
 
     @property
     def recording(self) -> bool | None:
@@ -181,16 +186,8 @@ class Strobe(Callback):
             getattr(part, hook)(trainer, *given, **named)
 
     def _listen(self, trainer: Any) -> None:
-        self._results = results = trainer.fit_loop.epoch_loop._results  # which lives as long as this fit's loop
-        log, recorder = results.log, self._recorder
-
-        def listened(hook: str, *given: Any, batch_size: Any = None, **named: Any) -> Any:
-            # Not a tensor, which may lie on a GPU, nor what is said of an epoch.
-            if not is_compiling() and hook == "training_step" and isinstance(batch_size, Integral):
-                recorder.batch_size = int(batch_size)
-            return log(hook, *given, batch_size=batch_size, **named)
-
-        results.log = listened
+        # The results live as long as this fit's loop.
+        self._listener = _Listener(trainer.fit_loop.epoch_loop._results, self._recorder)
 
     def _end(self, trainer: Any, hook: str, pl_module: Any, ended_by: Any) -> None:
         if not self._parts or self.place is None or self._before is None:
@@ -244,9 +241,9 @@ class Strobe(Callback):
             ending.close()
         vars(self).pop("on_before_backward", None)
         restore_idle(self)
-        if self._results is not None:
-            vars(self._results).pop("log", None)
-            self._results = None
+        if self._listener is not None:
+            self._listener.end()
+            self._listener = None
 
     def _guarded(self, work: Callable[..., None], trainer: Any, *given: Any, **named: Any) -> None:
         """Work whose error ends the record, and no more than that."""
@@ -263,6 +260,26 @@ class Strobe(Callback):
                 part.on_exception(trainer, None, error)
         self._let_go()
         tell(error, self.place, trainer.global_rank)
+
+
+class _Listener:
+    """In the place of the ``log`` by which the loop keeps what a module logs; copies of its results have their own."""
+
+    def __init__(self, results: Any, recorder: StepRecorder) -> None:
+        self._results, self._log, self._recorder = results, results.log, recorder
+        results.log = self
+
+    def __call__(self, hook: str, *given: Any, batch_size: Any = None, **named: Any) -> Any:
+        # Not a tensor, which may lie on a GPU, nor what is said of an epoch.
+        if not is_compiling() and hook == "training_step" and isinstance(batch_size, Integral):
+            self._recorder.batch_size = int(batch_size)
+        return self._log(hook, *given, batch_size=batch_size, **named)
+
+    def end(self) -> None:
+        vars(self._results).pop("log", None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._results, "log")
 
 
 def _metrics(trainer: Any) -> dict[str, float]:
