@@ -75,8 +75,8 @@ def names(callbacks: Iterable[Any]) -> dict[str, str]:
 
 
 def class_of(state_key: str) -> str:
-    """The class of a callback, which its state key starts with."""
-    return state_key.partition("{")[0]
+    """The class of a callback, which its state key starts with; without the function that it is defined in."""
+    return state_key.partition("{")[0].rpartition("<locals>.")[2]
 
 
 def _overrides(owner: Any, hooks: Iterable[str]) -> bool:
