@@ -22,6 +22,7 @@ from strobe.callbacks.recording import come_last
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
+from strobe.process.output import note
 from strobe.process.signals import is_of_handler, postponed
 from strobe.records.files import make_room
 from strobe.records.joining import note_failure, what_failed
@@ -68,6 +69,7 @@ class Strobe(Callback):
         self.trace = schedule_of(trace)
         self.report = report
         self.place: Path | None = None  # of the latest record
+        self._begun = False  # whether the latest `fit` has come to training, or at least close
         self._parts: list[Any] = []
         self._recorder = StepRecorder(Path(), loggers=False)
         self._listener: _Listener | None = None
@@ -87,11 +89,13 @@ class Strobe(Callback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Go behind all other callbacks, so that a step ends after them."""
+        self._begun = self._begun and stage != "fit"
         if stage == "fit" and self in trainer.callbacks:  # not of another callback, which passes on what it hears
             come_last(self, trainer)
 
     def on_fit_start(self, trainer: Any, *given: Any) -> None:
         """Begin a record. Lightning's tuners, which end their own `fit` here, come first and leave none."""
+        self._begun = True
         self._guarded(self._begin, trainer)
         if self._parts:
             self._guarded(self._each, trainer, "on_fit_start", *given)
@@ -138,6 +142,8 @@ class Strobe(Callback):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End the record: Lightning calls no `teardown` then."""
+        if not self._begun and trainer.state.fn == "fit" and isinstance(exception, Exception):
+            self._tell_of_none(trainer, exception)
         if self._ending is not None:
             self._ending.tell(exception)
         with postponed(signal.SIGCHLD):  # by which torch learns of more workers that have died
@@ -146,6 +152,11 @@ class Strobe(Callback):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End the record."""
         self._guarded(self._end, trainer, "teardown", pl_module, stage)
+
+    def _tell_of_none(self, trainer: Any, error: Exception) -> None:
+        """Say why there is no record; of several, such as the script's own and that of `strobe run`, one does."""
+        if trainer.is_global_zero and next((one for one in trainer.callbacks if isinstance(one, Strobe)), self) is self:
+            note(f"Strobe has no record of this training: {type(error).__name__} ended it before it began.")
 
     def _tracer(self, trainer: Any, place: Path) -> TraceProfiler | None:
         if not (schedule := schedule_on(trainer.strategy.root_device, self.trace)):
