@@ -74,7 +74,7 @@ _BESIDE_NETWORKS = {  # modules that have such a name, or are torch's, but are n
 
 def place_of(phase: str, stack: Stack) -> Place:
     """Where a thread is that the clock says to be in this phase; the stack may know better in which one."""
-    line, library = user_line(stack)
+    line, library = user_line(_within_fetch(stack) if phase in LOADS else stack)
     if phase.startswith(THREAD) and line is None:
         library = _outermost_package(stack)
     if phase == "forward" and leads_through(stack, _AUTOGRAD, "backward"):
@@ -183,6 +183,12 @@ def _module(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__"))
 
 
+def _within_fetch(stack: Stack) -> Stack:
+    """The frames in which a data set makes samples, without those that ask for them; all where nothing asks."""
+    asking = [place for place, each in enumerate(stack) if each.f_code.co_filename.endswith(_FETCHING)]
+    return stack[: asking[-1]] if asking else stack
+
+
 def _library_line(stack: Stack) -> Line | None:
     """The outermost function of a library that loads, such as a transform, where no line is the user's own.
 
@@ -258,7 +264,12 @@ def _callee(code: CodeType, at: int) -> str:
 
 
 def _function(frame: FrameType) -> str:
-    """The function's name; of a comprehension that of the function around it; of a ``forward`` with its class."""
+    """The function's name; of a comprehension that of the function around it; of a ``forward`` with its class.
+
+    Outside of all functions it is what a file runs, in words.
+    """
     around, inner, _ = frame.f_code.co_qualname.partition(".<locals>.<")
+    if around.startswith("<"):
+        return f"the top-level code of {Path(frame.f_code.co_filename).name}"
     name = around.rpartition(".")[2] if inner else frame.f_code.co_name
     return ".".join(around.rsplit(".", 2)[-2:]) if name == "forward" else name

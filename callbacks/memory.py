@@ -16,6 +16,7 @@ from torch.profiler import ProfilerAction
 
 from .accelerators import activities
 from .lightnings import Trainer
+from .owners import state_before_fit
 from .recording import Recording, warning_only
 from .schedule import ACTIVE, Schedule
 from .tables import OperatorTables
@@ -69,6 +70,10 @@ class MemoryProfiler(Recording):
         self._active_steps = 0
         self._rank = 0
         self._device = torch.device("cpu")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is as newly made."""
+        return state_before_fit(self, _profiler=None, _tables=OperatorTables(), _history=False)
 
     @property
     def recording(self) -> bool:

@@ -75,8 +75,8 @@ def names(callbacks: Iterable[Any]) -> dict[str, str]:
 
 
 def class_of(state_key: str) -> str:
-    """The class of a callback, which its state key starts with."""
-    return state_key.partition("{")[0]
+    """The class of a callback, which its state key starts with; without the function that it is defined in."""
+    return state_key.partition("{")[0].rpartition("<locals>.")[2]
 
 
 def _overrides(owner: Any, hooks: Iterable[str]) -> bool:
@@ -107,6 +107,12 @@ def restore_idle(callback: Any) -> None:
     for hook in (*MODULE_HOOKS, *AROUND_BACKWARD):
         if own.get(hook, callback) is None:
             del own[hook]
+
+
+def state_before_fit(callback: Any, **parts: Any) -> dict[str, Any]:
+    """What a copy of a callback has, or a pickle: its settings, these ``parts`` in the place of those of a `fit`."""
+    hooks = {*MODULE_HOOKS, *AROUND_BACKWARD}  # which `skip_idle` and several ranks put there during `fit`
+    return {name: value for name, value in vars(callback).items() if name not in hooks} | parts
 
 
 def around_backward(module: Any) -> set[str]:

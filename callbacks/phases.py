@@ -132,8 +132,16 @@ class StandIn(Profiler):
     def teardown(self, *args: Any, **kwargs: Any) -> None:
         self.inner.teardown(*args, **kwargs)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of the trainer has its own profiler."""
+        return _itself, (self.inner,)
+
     def __del__(self) -> None:
         """Do nothing: Lightning's own would tear down the trainer's profiler, which is still in use."""
+
+
+def _itself(one: Any) -> Any:
+    return one
 
 
 class _PassesOn(StandIn):

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .owners import state_before_fit
 from .recording import Recording, warning_only
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,10 @@ class PythonProfiler(Recording):
         self.interval = interval
         self._step = 0
         self._recorder: _Events | _Sampling | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is as newly made."""
+        return state_before_fit(self, _recorder=None)
 
     @property
     def recording(self) -> bool:

@@ -12,7 +12,7 @@ from .batches import elements_of, size_of
 from .columns import rows_of
 from .device_clock import DeviceClock
 from .lightnings import Callback, LightningModule, RichProgressBar, Trainer, seconds_left, steps_left
-from .owners import checkpoint_names, metrics_of, owners, owners_between, restore_idle, skip_idle
+from .owners import checkpoint_names, metrics_of, owners, owners_between, restore_idle, skip_idle, state_before_fit
 from .phases import PhaseClock
 from .recording import come_last
 from .rows import StepLog, StepRows
@@ -53,6 +53,10 @@ class StepRecorder(Callback):
         self._waits: Waits | None = None  # of one of several ranks
         self._began = 0.0  # `fit`, by time.monotonic
         self.startup_seconds: float | None = None  # of `fit`, before its first step: a sanity check, starting workers
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is as newly made."""
+        return state_before_fit(self, _clock=None, _log=None, _waits=None, _profilers=[])
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Become the last callback, after the checkpoints, so that a step ends after all others."""

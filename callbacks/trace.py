@@ -13,6 +13,7 @@ from typing import Any
 
 from .figures import pixels
 from .lightnings import TensorBoardLogger, seconds_left, steps_left
+from .owners import state_before_fit
 from .phases import PhaseWatch
 from .ranges import Ranges, Step
 from .recording import Recording
@@ -94,6 +95,11 @@ class TraceProfiler(Recording):
         self._times: list[float] = []  # when training began and its first two steps ended, monotonic seconds
         self._ranges = PhaseRanges()
         self._tracing = Tracing(self._ranges)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is as newly made."""
+        ranges = PhaseRanges()
+        return state_before_fit(self, _ranges=ranges, _tracing=Tracing(ranges))
 
     @property
     def recording(self) -> bool:

@@ -127,21 +127,6 @@ def test_the_files_of_a_script_are_not_counted_among_those_of_a_record(tmp_path:
     assert record(tmp_path)["bytes"] == pytest.approx(written, abs=20)
 
 
-@pytest.mark.slow
-def test_memory_is_flat_over_100000_steps() -> None:
-    held: list[int] = []
-
-    class Asking(Callback):
-        def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-            if trainer.global_step % 10_000 == 0:
-                resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
-                held.append((int(resident) - int(shared)) * 4096)
-
-    fit(Asking(), Strobe("here"), max_epochs=-1, max_steps=100_000)
-    assert len(held) == 10
-    assert held[-1] - held[1] < 2e6  # a byte that each step kept would be 80 kB, an object of Python some MB
-
-
 def test_a_bound_is_told_and_no_speed_that_nobody_measured(standstill: Standstill, tmp_path: Path) -> None:
     trained(PROGRAMS["automatic"], standstill, Strobe("here"))
     summary = record(tmp_path / "here")

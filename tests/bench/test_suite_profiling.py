@@ -49,7 +49,7 @@ def sound(report: Report, *more: str) -> Mapping[str, float]:
 def test_every_profiler_has_a_cell_and_tables_can_be_chosen() -> None:
     suite = declared("profiling", "data.batch_size=8")
     assert [table.name for table in suite.tables] == ["callbacks", "traces", "spans", "python"]
-    assert [len([cell for cell in suite.cells if cell.table == table.name]) for table in suite.tables] == [4, 6, 2, 2]
+    assert [len([cell for cell in suite.cells if cell.table == table.name]) for table in suite.tables] == [5, 6, 2, 2]
     assert {cell.row for cell in suite.cells} == {"tiny step", "batch 8"}
     assert {cell.table for cell in declared("profiling", "suite.tables=[spans]").cells} == {"spans"}
 
@@ -89,6 +89,12 @@ def test_a_callback_is_there_when_it_is_watched(
     )
     sound(watched("callbacks", kind, trial))
     assert there[:2] == [[], [callback]]
+
+
+@pytest.mark.slow
+def test_two_ranks_are_watched_and_not_watched_in_one_process_each(trial: Trial) -> None:
+    sound(watched("callbacks", "Strobe, two ranks", trial))
+    assert len((trial.scratch / "record" / "ranks" / "1.csv").read_text().splitlines()) > 1000
 
 
 def test_a_trace_has_its_size_and_its_stall(trial: Trial) -> None:
@@ -135,12 +141,12 @@ def test_every_figure_is_told() -> None:
     assert len(told) == len(suite.cells)
     assert told[0] == "The cost of phase timers is 20.0 µs a step, 0.020% of a training step of 100.0 ms."
     assert told[1].startswith("The cost of a trace that waits is 20.0 µs a step")
-    assert told[4] == (
+    assert told[5] == (
         "In a trace with nothing more, the time of a recorded step is 1.02 times a waiting one. A step adds 300 kB to "
         "it; the stall at the end of a cycle is 140 ms."
     )
-    assert "With spans recorded, the time of loading is 1.02 times that with spans switched off. Two" in told[11]
-    assert "loading seems to take 40.0% of a step, not 35.0%; the time of a step is 1.02 times" in told[13]
+    assert "With spans recorded, the time of loading is 1.02 times that with spans switched off. Two" in told[12]
+    assert "loading seems to take 40.0% of a step, not 35.0%; the time of a step is 1.02 times" in told[14]
     assert profiling.conclude(record_of(suite, {})) == []
 
 

@@ -19,6 +19,8 @@ import pytest
 import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, default_collate
+from torchvision.datasets import FakeData
+from torchvision.transforms import ColorJitter, Compose, ToTensor
 
 from strobe.callbacks import lines
 from strobe.callbacks.columns import (
@@ -141,6 +143,27 @@ def test_a_comprehension_is_part_of_its_function() -> None:
         slow()
     seen.end()
     assert seen.looks.records()[0]["function"] == "slow"
+
+
+def test_code_outside_of_functions_is_told_in_words(tmp_path: Path) -> None:
+    text = "for _ in range(5):\n    time.sleep(0.02)\n[time.sleep(0.02) for _ in range(5)]"
+    seen = Lines(lambda: "forward")
+    exec(compile(text, str(tmp_path / "dqn.py"), "exec"), {"time": time})
+    seen.end()
+    told = {(one["function"], one["line"]) for one in seen.looks.records()}
+    assert told >= {("the top-level code of dqn.py", number) for number in (2, 3)}
+
+
+def test_a_loop_of_the_scripts_own_is_not_where_a_library_loads() -> None:
+    """Without workers the loop is on the same stack."""
+    data = FakeData(24, (3, 200, 200), transform=Compose([ColorJitter(0.5, 0.5, 0.5, 0.5), ToTensor()]))
+    seen = Lines(lambda: "data_wait")
+    for _ in DataLoader(data, 4):
+        pass
+    seen.end()
+    functions = [one["function"] for one in seen.looks.records() if one["file"]]
+    assert functions[0] == "ColorJitter.forward"
+    assert test_a_loop_of_the_scripts_own_is_not_where_a_library_loads.__name__ not in functions
 
 
 def test_the_line_that_collects_garbage_is_told() -> None:

@@ -14,7 +14,7 @@ from lightning.pytorch.profilers import SimpleProfiler
 from torch.utils.data import DataLoader, Dataset, default_collate
 from torchmetrics import Metric
 
-from strobe.callbacks.owners import owners
+from strobe.callbacks.owners import class_of, owners
 from strobe.callbacks.phases import PhaseClock
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import Standstill, standstill, trainer_with
@@ -328,3 +328,9 @@ def test_loggers_and_profiler_are_given_back_after_an_error(tmp_path: Path, stan
         trainer.fit(Fails(Naps("nowhere", standstill)))
     assert trainer.profiler is before
     assert "log_metrics" not in vars(log)
+
+
+@pytest.mark.parametrize("around", ["", "_.<locals>.", "main.<locals>.made.<locals>."])
+def test_a_class_is_named_without_the_function_that_it_is_defined_in(around: str) -> None:
+    assert class_of(f"{around}Ema{{'decay': 0.9}}") == "Ema"
+    assert class_of(f"{around}Outer.Inner") == "Outer.Inner"

@@ -281,6 +281,14 @@ def test_sixteen_bits_that_the_processor_emulates_are_left(used: str) -> None:
     assert finding.overrides == ("trainer.precision=32-true",)
     assert finding.title == "Single precision is faster on this processor"
 
+    def unmeasured(summary: dict[str, Any], config: dict[str, Any]) -> None:
+        emulated(summary, config)
+        without_alternatives(summary, config)
+
+    finding = found("precision", unmeasured)
+    assert finding.title == f"This processor only emulates {used}"
+    assert "training would be up to" in bound(finding.as_dict() | {"overrides": []})  # all of computing were gone
+
 
 def test_the_type_of_operations_is_measured_rather_than_that_of_weights_bounded() -> None:
     def double(summary: dict[str, Any], config: dict[str, Any]) -> None:
@@ -295,7 +303,8 @@ def test_the_type_of_operations_is_measured_rather_than_that_of_weights_bounded(
         summary["dtype"] = {"tried": 0.3}
 
     for known in (double, hardly):
-        assert found("precision", known).title == "The weights are in double precision"
+        assert (finding := found("precision", known)).title == "The weights are in double precision"
+        assert bound(finding.as_dict() | {"overrides": []}).endswith("perhaps more")  # half of it is gone
     assert not changed("precision", measured)
     assert changed("dtype", measured)
 

@@ -81,6 +81,11 @@ def test_a_cause_that_all_ranks_share_stays_one() -> None:
     assert [finding.cause for finding in diagnose(record)] == ["loader", "straggler"]
 
 
+def test_a_rank_that_computes_longer_may_have_other_data() -> None:
+    record = record_of(case(lambda rank, step: LATE * (rank == 1), phase="forward"))
+    assert "the hardware or the data: exchange the ranks' shards to tell" in diagnose(record)[0].advice
+
+
 def test_rank_0_alone_tells_what_is_not_known() -> None:
     record = record_of(case(lambda rank, step: LATE * (rank == 1)), 0)
     (finding,) = diagnose(record)

@@ -231,6 +231,8 @@ def test_without_a_step_the_verdict_says_so(status: str, text: str) -> None:
     findings = diagnose(record)
     assert findings == []
     assert verdict(record, findings) == text
+    record.summary["steps"] = {"measured": 0, "profiled": 0, "skipped": 0}
+    assert ("training was ended before its first step" in verdict(record, findings)) == (status == "completed")
     record.summary["batches_per_epoch"] = 0
     assert "its loader gives no batches" in verdict(record, findings)
 

@@ -54,12 +54,15 @@ def without_network(folder: Path, wheel: Path, *wanted: str) -> Path:
     return folder / "bin" / "python"
 
 
-def with_network(folder: Path, wheel: Path, wanted: str, resolution: str) -> Path:
-    """The same of the index's versions, the ``highest`` or ``lowest-direct``; some gigabytes are downloaded."""
+def with_network(folder: Path, wheel: Path, wanted: str, resolution: str, version: str = sys.executable) -> Path:
+    """The same of the index's versions, the ``highest`` or ``lowest-direct``; some gigabytes are downloaded.
+
+    ``version`` is the Python: a path, or such as ``3.13``.
+    """
     uv, lowest = [sys.executable, "-m", "uv"], resolution != "highest"
     old = ["setuptools==69.*"] * lowest  # whose pkg_resources Lightning 2.2 imports, without asking for it
     given = [*map(str, requirements(wheel)), wanted, *old]
-    subprocess.run([*uv, "venv", "--quiet", "--python", sys.executable, folder], check=True)
+    subprocess.run([*uv, "venv", "--quiet", "--python", version, folder], check=True)
     python = folder / "bin" / "python"
     install = [*uv, "pip", "install", "--quiet", "--python", python, "--only-binary=:all:"]
     subprocess.run([*install, f"--resolution={resolution}", *given], check=True)

@@ -17,11 +17,12 @@ from strobe.attach.ranks import shared_directory
 from strobe.attach.record import begin, complete, readable, status_of, summarise
 from strobe.attach.settings import keeps_its_profiler, schedule_of, schedule_on, settings_of, what_is_trained
 from strobe.callbacks.lightnings import Callback, join_latest
-from strobe.callbacks.owners import restore_idle, skip_idle
+from strobe.callbacks.owners import restore_idle, skip_idle, state_before_fit
 from strobe.callbacks.recording import come_last
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.measure import contention
+from strobe.process.output import note
 from strobe.process.signals import is_of_handler, postponed
 from strobe.records.files import make_room
 from strobe.records.joining import note_failure, what_failed
@@ -68,12 +69,18 @@ class Strobe(Callback):
         self.trace = schedule_of(trace)
         self.report = report
         self.place: Path | None = None  # of the latest record
+        self._begun = False  # whether the latest `fit` has come to training, or at least close
         self._parts: list[Any] = []
         self._recorder = StepRecorder(Path(), loggers=False)
-        self._results: Any = None
+        self._listener: _Listener | None = None
         self._others: LostRanks | None = None
         self._ending: OfScript | None = None
         self._before: contention.Reading | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy is as newly made."""
+        parts = dict.fromkeys(("place", "_listener", "_others", "_ending", "_before"))
+        return state_before_fit(self, _parts=[], _recorder=StepRecorder(Path(), loggers=False), **parts)
 
     @property
     def recording(self) -> bool | None:
@@ -82,11 +89,13 @@ class Strobe(Callback):
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Go behind all other callbacks, so that a step ends after them."""
+        self._begun = self._begun and stage != "fit"
         if stage == "fit" and self in trainer.callbacks:  # not of another callback, which passes on what it hears
             come_last(self, trainer)
 
     def on_fit_start(self, trainer: Any, *given: Any) -> None:
         """Begin a record. Lightning's tuners, which end their own `fit` here, come first and leave none."""
+        self._begun = True
         self._guarded(self._begin, trainer)
         if self._parts:
             self._guarded(self._each, trainer, "on_fit_start", *given)
@@ -133,6 +142,8 @@ class Strobe(Callback):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """End the record: Lightning calls no `teardown` then."""
+        if not self._begun and trainer.state.fn == "fit" and isinstance(exception, Exception):
+            self._tell_of_none(trainer, exception)
         if self._ending is not None:
             self._ending.tell(exception)
         with postponed(signal.SIGCHLD):  # by which torch learns of more workers that have died
@@ -141,6 +152,11 @@ class Strobe(Callback):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End the record."""
         self._guarded(self._end, trainer, "teardown", pl_module, stage)
+
+    def _tell_of_none(self, trainer: Any, error: Exception) -> None:
+        """Say why there is no record; of several, such as the script's own and that of `strobe run`, one does."""
+        if trainer.is_global_zero and next((one for one in trainer.callbacks if isinstance(one, Strobe)), self) is self:
+            note(f"Strobe has no record of this training: {type(error).__name__} ended it before it began.")
 
     def _tracer(self, trainer: Any, place: Path) -> TraceProfiler | None:
         if not (schedule := schedule_on(trainer.strategy.root_device, self.trace)):
@@ -181,16 +197,8 @@ class Strobe(Callback):
             getattr(part, hook)(trainer, *given, **named)
 
     def _listen(self, trainer: Any) -> None:
-        self._results = results = trainer.fit_loop.epoch_loop._results  # which lives as long as this fit's loop
-        log, recorder = results.log, self._recorder
-
-        def listened(hook: str, *given: Any, batch_size: Any = None, **named: Any) -> Any:
-            # Not a tensor, which may lie on a GPU, nor what is said of an epoch.
-            if not is_compiling() and hook == "training_step" and isinstance(batch_size, Integral):
-                recorder.batch_size = int(batch_size)
-            return log(hook, *given, batch_size=batch_size, **named)
-
-        results.log = listened
+        # The results live as long as this fit's loop.
+        self._listener = _Listener(trainer.fit_loop.epoch_loop._results, self._recorder)
 
     def _end(self, trainer: Any, hook: str, pl_module: Any, ended_by: Any) -> None:
         if not self._parts or self.place is None or self._before is None:
@@ -244,9 +252,9 @@ class Strobe(Callback):
             ending.close()
         vars(self).pop("on_before_backward", None)
         restore_idle(self)
-        if self._results is not None:
-            vars(self._results).pop("log", None)
-            self._results = None
+        if self._listener is not None:
+            self._listener.end()
+            self._listener = None
 
     def _guarded(self, work: Callable[..., None], trainer: Any, *given: Any, **named: Any) -> None:
         """Work whose error ends the record, and no more than that."""
@@ -263,6 +271,26 @@ class Strobe(Callback):
                 part.on_exception(trainer, None, error)
         self._let_go()
         tell(error, self.place, trainer.global_rank)
+
+
+class _Listener:
+    """In the place of the ``log`` by which the loop keeps what a module logs; copies of its results have their own."""
+
+    def __init__(self, results: Any, recorder: StepRecorder) -> None:
+        self._results, self._log, self._recorder = results, results.log, recorder
+        results.log = self
+
+    def __call__(self, hook: str, *given: Any, batch_size: Any = None, **named: Any) -> Any:
+        # Not a tensor, which may lie on a GPU, nor what is said of an epoch.
+        if not is_compiling() and hook == "training_step" and isinstance(batch_size, Integral):
+            self._recorder.batch_size = int(batch_size)
+        return self._log(hook, *given, batch_size=batch_size, **named)
+
+    def end(self) -> None:
+        vars(self._results).pop("log", None)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return getattr, (self._results, "log")
 
 
 def _metrics(trainer: Any) -> dict[str, float]:

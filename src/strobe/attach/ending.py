@@ -191,6 +191,12 @@ class OfScript(Ending):
         if self._end is not None and threading.current_thread() is threading.main_thread():
             self._requests.watch(self._give_up, self.look, DEADLINE if trainer.global_rank == 0 else DEADLINE / 2)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, which a copied trainer's connector has, only passes on."""
+        lightnings = ("_lightnings", "_lightnings_requeue")
+        kept = {name: value for name, value in vars(self).items() if name in lightnings}
+        return kept | {"_process": None, "_end": None}
+
     @property
     def number(self) -> int | None:
         """Of the signal that came, to whichever rank; None so far."""

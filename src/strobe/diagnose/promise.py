@@ -37,7 +37,6 @@ AT_LEAST = (
     "python_code",
     "padding",
     "background_thread",
-    "precision",
     "unused_gradients",
     "workers_restart",
     "workers_hurt",

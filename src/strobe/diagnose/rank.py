@@ -198,6 +198,8 @@ def verdict(record: Record, findings: Sequence[Finding]) -> str:
     if not record.number("step_seconds", "total"):
         ended = {"failed": "The run failed", "interrupted": "The run was interrupted"}.get(status or "")
         none = f": {NO_BATCHES}" if record.number("batches_per_epoch") == 0 else ""
+        if not ended and not none and set(record.mapping("steps").values()) == {0}:
+            none = ": training was ended before its first step"
         return f"{ended} before a step was measured{none}." if ended else f"No step was measured{none}."
     before = f"The run {'was interrupted' if status == 'interrupted' else 'failed'}; until then: "
     begin = before if status in ("failed", "interrupted") else ""

@@ -287,6 +287,7 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
             overrides,
             up_to(most),
             lost=1 - 1 / most.median,
+            partial=True,  # half of computing, which may be more than that
         )
     return Finding(
         "precision",

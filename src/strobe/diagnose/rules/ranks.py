@@ -14,7 +14,10 @@ MOSTLY = 0.75  # of the steps: the mean is then what a step takes longer
 MOST_NAMED = 4  # ranks
 _PLACES = IN_WORDS | dict.fromkeys(PREPARING, "preparing batches")
 _SINGULAR, _PLURAL = ("waits", "takes", "gets", "has", "it"), ("wait", "take", "get", "have", "they")
-_MACHINE = "Compare {who} with the others: the machine's cores, clock, temperature and other processes, and the code."
+_MACHINE = (
+    "It may be the hardware or the data: exchange the ranks' shards to tell. Compare {who} with the others: the "
+    "machine's cores, clock, temperature and other processes, and the code."
+)
 _SIZES = "Give all ranks batches of one size: sort the samples by length, or fill batches by elements, not by samples."
 
 

@@ -1,13 +1,17 @@
 """What the cells of ``suite=profiling`` do: the same steps watched and not watched in turns, in one process."""
 
 import importlib
+import json
+import os
+import subprocess
+import sys
 import time
 import timeit
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
@@ -23,7 +27,7 @@ from strobe.app.run.train import quieten
 from strobe.attach.callback import Strobe
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.steady import fit
-from strobe.bench.suites.profiling.suite import TRACEML
+from strobe.bench.suites.profiling.suite import TRACEML, TWO_RANKS
 from strobe.callbacks import PythonProfiler, StepRecorder, TraceProfiler
 from strobe.callbacks.spans import SpanFolder, span
 from strobe.measure.timing import Meter, mirrored
@@ -33,8 +37,12 @@ from strobe.records.step_table import read_table
 CYCLE: dict[str, Any] = {"skip_first": 2, "wait": 3, "warmup": 1, "active": 3, "repeat": 2}
 STEPS = 2 + 2 * 7  # first steps that pay for allocation, and two cycles
 FIRST = 4  # steps beside a Python profile that are not counted
-TINY = 0.15  # seconds of a training that does next to nothing
+TINY = 2.0  # seconds of a training that does next to nothing; looks at its stack begin after half a second
 NEVER = 10**9  # steps
+RANKS_FILE = "seconds.json"  # that the ranks leave
+QUIET: dict[str, Any] = dict.fromkeys(
+    ("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger"), False
+)
 
 
 def by_turns(one: Callable[[bool], Done], numbers: Iterator[int]) -> Done:
@@ -53,6 +61,9 @@ def beside(images: int, watched: float, unwatched: float, more: Mapping[str, flo
 def callbacks(trial: Trial, *, kind: str) -> Iterator[Work]:
     """Steps that do next to nothing, with a callback and without it."""
     quieten()
+    if kind == TWO_RANKS:
+        yield Work(lambda: of_two_ranks(trial.scratch), once=True)
+        return
     made: Callable[[Path], Callback | Profiler] = {
         "phase timers": lambda folder: StepRecorder(folder / "steps.csv"),
         "trace that waits": lambda folder: TraceProfiler(folder, skip_first=NEVER),
@@ -68,6 +79,15 @@ def callbacks(trial: Trial, *, kind: str) -> Iterator[Work]:
     yield Work(lambda: by_turns(one, numbers))
 
 
+def of_two_ranks(folder: Path) -> Done:
+    """Mean steps of two processes over gloo, with Strobe and without it."""
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    command = [sys.executable, "-m", *launcher, "-m", "strobe.bench.suites.profiling.ranks", str(folder)]
+    subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)
+    steps = json.loads((folder / RANKS_FILE).read_text())
+    return beside(2, mean(steps["watched"]), mean(steps["unwatched"]), {})
+
+
 class Attached(Strobe):
     """As it watches a script, without its verdict."""
 
@@ -81,14 +101,16 @@ def tiny_step(*watching: Callback | Profiler) -> float:
     callbacks = [one for one in watching if isinstance(one, Callback)]
     profiler = next((one for one in watching if isinstance(one, Profiler)), None)
     meter = Meter(TINY, warmup=20)
-    quiet: dict[str, Any] = dict.fromkeys(
-        ("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger"), False
-    )
     trainer = Trainer(
-        accelerator="cpu", max_epochs=-1, profiler=profiler, callbacks=[*callbacks, Stepping(meter.add)], **quiet
+        accelerator="cpu", max_epochs=-1, profiler=profiler, callbacks=[*callbacks, Stepping(meter.add)], **QUIET
     )
-    trainer.fit(Tiny(), DataLoader(TensorDataset(torch.randn(4000, 1)), batch_size=1))
+    trainer.fit(Tiny(), tiny_loader())
     return 1 / meter.rate().median
+
+
+def tiny_loader() -> DataLoader[Any]:
+    """Batches of one number."""
+    return DataLoader(TensorDataset(torch.randn(4000, 1)), batch_size=1)
 
 
 class Tiny(LightningModule):

@@ -21,7 +21,8 @@ TRACES: dict[str, dict[str, Any]] = {
     "all": {"with_flops": True, "profile_memory": True, "with_stack": True},
 }
 TRACEML = "traceml_ai"  # another project's timers (the package traceml-ai), compared where it is installed
-WATCHING = ("phase timers", "trace that waits", "Strobe", "SimpleProfiler", "TraceML")
+TWO_RANKS = "Strobe, two ranks"
+WATCHING = ("phase timers", "trace that waits", "Strobe", TWO_RANKS, "SimpleProfiler", "TraceML")
 CELLS: dict[str, dict[str, dict[str, Any]]] = {  # by table and column: what its function in cells.py is called with
     "callbacks": {name: {"kind": name} for name in WATCHING},
     "traces": {name: {"options": options} for name, options in TRACES.items()},
@@ -44,11 +45,11 @@ def declare(cfg: DictConfig) -> Suite:
         title="What profilers cost",
         about="Watched steps, each in turns with the same steps unwatched, in the same process; a cell's "
         "seconds are those of a watched step, or batch. Callbacks: the timers that are always on, a trace "
-        "callback that waits, Strobe on a script, Lightning's SimpleProfiler and TraceML's callback without its "
-        "runtime, in a training that does next to nothing. Traces: recorded steps beside the waiting ones of the "
-        "same training, with the bytes a step and the stall at the end of a cycle of 3 steps. Spans: loading "
-        "alone, in one process; recorded ones beside those that are switched off, these beside none. Python: a "
-        "training under a profile beside one without, and the share of a step that loading seems to take.",
+        "callback that waits, Strobe on a script, also on one of two ranks, Lightning's SimpleProfiler and TraceML's "
+        "callback without its runtime, in a training that does next to nothing. Traces: recorded steps beside the "
+        "waiting ones of the same training, with the bytes a step and the stall at the end of a cycle of 3 steps. "
+        "Spans: loading alone, in one process; recorded ones beside those that are switched off, these beside none. "
+        "Python: a training under a profile beside one without, and the share of a step that loading seems to take.",
         cells=[
             Cell(
                 table,
