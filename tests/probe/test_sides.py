@@ -43,7 +43,8 @@ class WantsAWorker(Dataset[torch.Tensor]):
         return 8
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        assert (worker := get_worker_info()) is not None
+        worker = get_worker_info()
+        assert worker is not None
         return torch.tensor([index, worker.id])
 
 
