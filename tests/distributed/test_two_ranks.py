@@ -108,6 +108,7 @@ def test_two_nodes_train_from_storage_and_each_object_is_read_once(
     launcher = ("-m", "torch.distributed.run", "--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}")
     given = (*COMMON, "data=eurosat", f"data.root={root}", f"data.endpoint={storage}", "loader=tifffile")
     given += ("engine=litdata", "trainer.devices=1", "trainer.num_nodes=2", "data.batch_size=4", "hydra.run.dir=run")
+    given += ("ceilings=true", "ceilings_seconds=0.1")
     nodes = [
         begin(*launcher, f"--node-rank={node}", str(PROBE), *given, cwd=tmp_path, PROBE=str(tmp_path))
         for node in (0, 1)
@@ -117,7 +118,8 @@ def test_two_nodes_train_from_storage_and_each_object_is_read_once(
     tiles = (sample_root / "tiles" / "seed42-10").glob("*/*.tif")
     assert sorted(first + second) == sorted(f"{root}/{path.parent.name}/{path.name}" for path in tiles)
     assert abs(len(first) - len(second)) <= 3
-    assert read_summary(tmp_path / "run" / "summary.json")["world_size"] == 2
+    summary = read_summary(tmp_path / "run" / "summary.json")
+    assert summary["world_size"] == summary["ceilings"]["storage"]["ranks"] == 2
 
 
 @pytest.mark.slow

@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any
@@ -22,6 +22,7 @@ from strobe.app.data.base import ImageData
 from strobe.app.engines.base import BatchLoader
 from strobe.app.loaders.base import Batch
 from strobe.app.run.batches import load_batch, repeat, same_images
+from strobe.app.run.storage import STORAGE, measure_storage
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.callbacks.batches import bytes_of
 from strobe.errors import StrobeError
@@ -29,6 +30,7 @@ from strobe.measure.statistics import interval, paired
 from strobe.measure.timing import Rate, by_turns
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
+from strobe.present.terminal import clock
 from strobe.probe.ceilings import SIDES, blank, enter, in_one_line, joint, share_cores
 from strobe.probe.model import Standing, TooSlowError, measure_model, note_input
 from strobe.probe.ranks import Ranks
@@ -101,6 +103,9 @@ class Ceilings(Sides):
         assert self.ranks is not None
         while told := self.ranks.next():
             side, *overrides = told
+            if side in STORAGE:
+                self._fetch(side)
+                continue
             try:
                 given = recomposed(applied(self.overrides, overrides)) if overrides else nullcontext(self.cfg)
                 with given as cfg, self._measuring(cfg):
@@ -108,6 +113,30 @@ class Ceilings(Sides):
                     self._attempt(side, cfg, data, lone_trainer(cfg))
             except (HydraException, OmegaConfBaseException, StrobeError) as error:
                 self.why(error)
+
+    def storage(self, rows: Sequence[Mapping[str, float]] = ()) -> dict[str, Any] | None:
+        """The record's ``ceilings.storage``; None where images lie elsewhere, or, with a line in the log, if it fails.
+
+        ``rows`` are of ``steps.csv``.
+        """
+        trainer = self.data.trainer or lone_trainer(self.cfg)
+        if not self.data.in_storage or (trainer.world_size > 1 and not self.ranks):
+            return None
+        self.failures, found = [], dict[str, Any]()
+        log.info("Measuring what the storage gives, about %s", clock(self.cfg.ceilings_seconds))
+        for side in STORAGE:
+            if (part := self._fetch(side, rows)) is None:
+                log.info("What the storage gives was not measured: %s", "; ".join(self.failures))
+                return None
+            found |= part
+        return found
+
+    def _fetch(self, side: str, rows: Sequence[Mapping[str, float]] = ()) -> dict[str, Any] | None:
+        workers, seconds = workers_beside(self.cfg.engine), self.cfg.ceilings_seconds / 2
+        with self._measuring(self.cfg):
+            return self.attempt(
+                side, lambda: measure_storage(side, self, self.data, workers=workers, seconds=seconds, rows=rows)
+            )
 
     def loading(self) -> dict[str, Any] | None:
         """Where the time of making a batch goes; None if that cannot be measured."""
