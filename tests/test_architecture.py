@@ -103,6 +103,17 @@ WITHOUT_TORCH = (
     "strobe.report.terminal",
 )
 
+MEASURES = (
+    "measure.timing.Meter",
+    "probe.loader.measure_loader",
+    "probe.loader.measure_transfer",
+    "probe.model.measure_model",
+)
+MEASURE_TOO = {  # beside strobe.probe, where ranks begin, end and fail together
+    ("strobe.app.run.ceilings", "measure_model"),  # which makes models of other configurations
+    ("strobe.bench.suites.profiling.cells", "Meter"),  # what a callback costs a step, without a ceiling
+}
+
 OPTIONAL = {  # imported when asked for, by the module's own users
     "strobe.callbacks.figures": {"matplotlib", "numpy"},
     "strobe.callbacks.timeline": {"matplotlib"},
@@ -232,6 +243,16 @@ def test_only_runs_are_built() -> None:
 def test_one_module_instantiates() -> None:
     users = [name for name in MODULES if any(one.startswith("hydra.utils") for one in imported(name))]
     assert users == ["strobe.app.build.instantiate"]
+
+
+def test_one_package_measures_ceilings() -> None:
+    users = {
+        (module, what.rpartition(".")[2])
+        for module in MODULES
+        for what in MEASURES
+        if f"strobe.{what}" in imported(module) and not inside(module, "strobe.probe")
+    }
+    assert users == MEASURE_TOO, "sides are measured by strobe.probe.sides"
 
 
 def started_with(module: str) -> set[str]:

@@ -72,7 +72,6 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
         from strobe.app.build.trainer import lone_trainer
         from strobe.app.run.ceilings import Ceilings
         from strobe.app.run.forecast import BEGINNING
-        from strobe.app.run.storage import measure_storage
         from strobe.app.run.train import quieten
         from strobe.callbacks.accelerators import is_accelerator
         from strobe.probe.ranks import together
@@ -93,8 +92,7 @@ def _measure(overrides: Sequence[str]) -> tuple[dict[str, Any], DictConfig]:
         seconds = (2 + is_accelerator(trainer.strategy.root_device)) * (cfg.ceilings_seconds + BEGINNING)
         print(f"Measuring loader and model alone, about {clock(seconds)}", file=sys.stderr)
         record = ceilings.measure()
-        if data.in_storage:
-            record["storage"] = measure_storage(data, workers_beside(cfg.engine), cfg.ceilings_seconds / 2, ())
+        record["storage"] = ceilings.storage()
         return record, cfg
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from strobe.callbacks.columns import COLLATING, SAMPLING
 from strobe.diagnose import foreign
+from strobe.diagnose.fetching import for_bytes, storage_cause
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.promise import bound
 from strobe.diagnose.rank import diagnose
@@ -178,3 +179,35 @@ def test_where_no_loader_gives_the_batches_nothing_is_said_of_waiting_for_one() 
     record.config["unloaded"] = True
     assert "No DataLoader gives the batches" in of("nothing", record)[0].evidence
     assert "waits for data" not in of("nothing", record)[0].evidence
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 8])
+@pytest.mark.parametrize("all_fetched", [True, False])
+def test_ranks_that_decode_slowly_do_not_wait_for_the_storage(ranks: int, all_fetched: bool) -> None:
+    """For each rank the storage gives four times what its loader gives."""
+    record = example("storage_bandwidth")
+    summary, rate = record.summary, 4 * record.summary["ceilings"]["loader"]
+    summary.update(world_size=ranks, devices=ranks)
+    summary["environment"]["usable_cores"] *= ranks
+    summary["overall_images_per_second"] *= ranks
+    for figures in (summary["images_per_second"], summary["ceilings"]):
+        figures.update({name: value * ranks for name, value in figures.items() if isinstance(value, float)})
+    for side, ends in summary["ceilings"]["intervals"].items():
+        summary["ceilings"]["intervals"][side] = ends and [end * ranks for end in ends]
+    summary["ceilings"]["storage"] |= {"rate": rate, "more": rate}
+    if all_fetched:
+        summary["ceilings"]["storage"] |= {"rate": rate * ranks, "more": rate * ranks, "ranks": ranks}
+    assert diagnose(record)[0].cause == "loader"
+
+
+def test_all_ranks_requests_are_counted_where_they_wait_for_each_other() -> None:
+    record = example("storage_bandwidth")
+    record.summary["world_size"] = 2
+    record.summary["ceilings"]["storage"] |= {"at_once": 4, "alone_seconds": 0.006, "ranks": 2}
+    step = step_of(record)
+    assert step is not None
+    assert storage_cause(record, step) == "storage_bandwidth"
+    assert for_bytes(record, step) > 0
+    del record.summary["ceilings"]["storage"]["ranks"]
+    assert storage_cause(record, step) is None
+    assert not for_bytes(record, step)

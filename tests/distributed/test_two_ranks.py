@@ -8,13 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
+from strobe import pack
 from strobe.app.storage.serving import free_ports
 from strobe.callbacks.tracefile import read_trace
 from strobe.records.run import read_summary
 from strobe.records.step_table import read_table
 from support.processes import begin, ended
-from support.runs import Train
+from support.runs import ALL, CHECKPOINTS, Train, weights
 from support.stored import stored
 
 PROBE = Path(__file__).with_name("probe.py")
@@ -108,6 +110,7 @@ def test_two_nodes_train_from_storage_and_each_object_is_read_once(
     launcher = ("-m", "torch.distributed.run", "--nnodes=2", "--master-addr=127.0.0.1", f"--master-port={port}")
     given = (*COMMON, "data=eurosat", f"data.root={root}", f"data.endpoint={storage}", "loader=tifffile")
     given += ("engine=litdata", "trainer.devices=1", "trainer.num_nodes=2", "data.batch_size=4", "hydra.run.dir=run")
+    given += ("ceilings=true", "ceilings_seconds=0.1")
     nodes = [
         begin(*launcher, f"--node-rank={node}", str(PROBE), *given, cwd=tmp_path, PROBE=str(tmp_path))
         for node in (0, 1)
@@ -117,7 +120,24 @@ def test_two_nodes_train_from_storage_and_each_object_is_read_once(
     tiles = (sample_root / "tiles" / "seed42-10").glob("*/*.tif")
     assert sorted(first + second) == sorted(f"{root}/{path.parent.name}/{path.name}" for path in tiles)
     assert abs(len(first) - len(second)) <= 3
-    assert read_summary(tmp_path / "run" / "summary.json")["world_size"] == 2
+    summary = read_summary(tmp_path / "run" / "summary.json")
+    assert summary["world_size"] == summary["ceilings"]["storage"]["ranks"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stream", [True, False])
+def test_two_ranks_train_from_shards_in_storage_as_from_the_files(
+    storage: str, start: Callable[..., str], sample_root: Path, tmp_path: Path, *, stream: bool
+) -> None:
+    root, out = stored(storage, sample_root / "tiles" / "seed42-10", "sharded"), f"s3://strobe/shards-of-ranks-{stream}"
+    there = ("data=eurosat", f"data.root={root}", f"data.endpoint={storage}")
+    pack.main(["--shards", out, *there])
+    shards = ("loader=packed", f"loader.shards={out}", f"loader.stream={stream}", "loader.directory=packs")
+    for name, loader in (("files", ("loader=native",)), ("shards", shards)):
+        start("lightning", *there, *loader, "trainer.devices=2", CHECKPOINTS, ALL, f"hydra.run.dir={name}")
+    found = weights(tmp_path / "shards")
+    assert all(torch.equal(value, found[name]) for name, value in weights(tmp_path / "files").items())
+    assert len([*tmp_path.glob("packs/shards-*")]) == (not stream)
 
 
 @pytest.mark.slow

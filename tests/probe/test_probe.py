@@ -15,7 +15,6 @@ import torch
 from lightning import LightningDataModule
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
-from strobe.attach.sides import Sides
 from strobe.callbacks.spans import span
 from strobe.errors import DataError
 from strobe.measure.timing import Meter, Rate
@@ -23,6 +22,7 @@ from strobe.measure.untouched import untouched
 from strobe.probe.asked import MODEL, Asked
 from strobe.probe.loader import MOST_KINDS, Kind, loading_parts, measure_loader, staying
 from strobe.probe.model import ALONE, Again, Standing, end_threads, measure_model
+from strobe.probe.trainer_sides import TrainerSides
 from support.fitting import Model, trainer_with
 from support.processes import wait_for
 
@@ -302,7 +302,7 @@ def test_workers_stay_between_epochs_while_their_loader_is_measured() -> None:
 def test_a_model_that_is_slower_alone_than_in_training_is_measured_once_more(second: float, kept: float) -> None:
     summary = {"images_per_second": {"median": 100.0, "low": 90.0, "high": 110.0}}
     trainer = SimpleNamespace(accumulate_grad_batches=1, strategy=SimpleNamespace(root_device=CPU))
-    sides = Sides(Asked(("train.py",), "", "", 1.0, (MODEL,)), lambda *_: None)
+    sides = TrainerSides(Asked(("train.py",), "", "", 1.0, (MODEL,)), lambda *_: None)
     sides.count(torch.ones(2), None)
     sides._again = Again([Kind(torch.ones(2))], CPU, before := Meter(1.0, warmup=1))
     assert not sides.end_replay(trainer, Rate(60.0 if kept else 6.0, 5.0, 70.0 if kept else 8.0, None), summary)

@@ -2,34 +2,15 @@
 
 import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
 import pytest
-import torch.distributed as dist
 
 from strobe.measure.timing import Meter, Rate
 from strobe.probe import ranks as module
 from strobe.probe.ranks import LostRankError, Ranks
-
-
-def together(*works: Callable[[Ranks], Any]) -> list[Any]:
-    """What each rank's work returns, or raises."""
-    store = dist.HashStore()
-
-    def run(rank: int) -> Any:
-        own = Ranks(store, rank, len(works))
-        try:
-            return works[rank](own)
-        except LostRankError as error:
-            return str(error)
-        finally:
-            own.leave()
-
-    with ThreadPoolExecutor(len(works)) as threads:
-        return list(threads.map(run, range(len(works))))
+from support.ranks import together
 
 
 def begun(ranks: Ranks) -> Ranks:

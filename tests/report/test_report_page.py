@@ -111,8 +111,10 @@ def test_what_the_storage_gives_is_drawn_beside_the_ceilings_and_is_none_of_thei
     assert len(of_class(page.section("ceilings"), "rate-storage")) == 1
     for said in ("Storage alone the same objects, not decoded", "2,900", "45% of the lowest ceiling (loader alone)"):
         assert said in page.text, said
-    several = page_of(complete() | {"ceilings": stored, "world_size": 2})  # only rank 0 measured storage
+    several = page_of(complete() | {"ceilings": stored, "world_size": 2})  # only rank 0 fetched
     assert not of_class(several.section("ceilings"), "rate-storage")
+    stored["storage"]["ranks"] = 2
+    assert of_class(page_of(complete() | {"ceilings": stored, "world_size": 2}).section("ceilings"), "rate-storage")
 
 
 SHARED = complete()["ceilings"] | {"shared_cores": True, "joint": 3100.0}

@@ -25,7 +25,7 @@ from strobe.tune.record import NAME, NOTHING, Tuning, begin
 from strobe.tune.script import Script
 from strobe.tune.search import BUDGET
 from strobe.tune.session import begun
-from strobe.tune.table import NO_LOSSES, ending, first_losses, print_tuning, total, warning
+from strobe.tune.table import NO_LOSSES, OF_A_LOOP, ending, first_losses, print_tuning, total, warning
 from support.landscape import Sided
 from support.pages import Page, of_class, words_of
 from support.processes import begin as started
@@ -186,7 +186,7 @@ def tuning_of(folder: Path, *changes: str, losses: Any = None) -> Tuning:
     return found
 
 
-def test_what_alters_results_says_so_with_the_losses(tmp_path: Path) -> None:
+def test_what_alters_results_says_so_with_the_losses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = {"before": [2.0, 1.5, 1.0], "after": [2.0, 1.53, 1.0, 0.9]}
     tuning = tuning_of(tmp_path, "trainer.precision=bf16-mixed", losses=losses)
     assert warning(tuning) == (
@@ -202,6 +202,8 @@ def test_what_alters_results_says_so_with_the_losses(tmp_path: Path) -> None:
     larger = tuning_of(tmp_path, "data.batch_size=64")
     assert warning(larger).startswith("Each update sees 64 samples instead of 32")
     assert first_losses(larger) == NO_LOSSES  # as with manual optimization
+    monkeypatch.setattr("strobe.tune.table.first_probe", lambda _: Record({}, {"loop": "seen"}))
+    assert first_losses(larger) == OF_A_LOOP
 
 
 def test_without_a_proof_nothing_is_to_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

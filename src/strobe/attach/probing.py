@@ -12,7 +12,6 @@ from strobe.attach.callback import Strobe
 from strobe.attach.place import what_stopped
 from strobe.attach.probing_loop import PATIENCE, STRETCH, leave
 from strobe.attach.record import complete, meanwhile, save
-from strobe.attach.sides import Sides
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.diagnose.rank import FEWEST_STEPS
 from strobe.measure import contention
@@ -23,6 +22,7 @@ from strobe.probe.asked import BETWEEN, LOADER, MODEL, SIDES, STAGES, STEPS, TRA
 from strobe.probe.ceilings import sum_up
 from strobe.probe.loader import samples_of
 from strobe.probe.ranks import LostRankError, meet
+from strobe.probe.trainer_sides import TrainerSides
 from strobe.records.files import BEGUN, write_summary
 
 LOOKS, SYNCHRONISED = 2.0, 8  # seconds between looks at other ranks; steps between which a GPU's rank waits for itself
@@ -40,7 +40,7 @@ class Probe(Strobe):
         super().__init__(asked.folder)
         self._asked, self._pipe, self._pauses = asked, pipe, pauses
         self._callbacks: list[Any] = []  # of the script
-        self._sides = Sides(asked, self._say)
+        self._sides = TrainerSides(asked, self._say)
         self._steps = 0
         self._longest = asked.seconds  # of a side that trains
         self._gpu = self._waits = False  # for workers that start anew

@@ -10,19 +10,16 @@ from multiprocessing.connection import Connection
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import torch
-
 from strobe.attach.place import stop
 from strobe.attach.record import complete
 from strobe.attach.settings import loaders_of
-from strobe.callbacks.batches import bytes_of
 from strobe.measure import contention
 from strobe.measure.timing import WARMUP_STEPS
-from strobe.measure.untouched import let_go
 from strobe.present.format import duration
 from strobe.probe.asked import LOADER, MODEL, STAGES, STEPS, Asked
-from strobe.probe.ceilings import ENOUGH, blank, enter, in_one_line, share_cores, sum_up, waits_for_data
-from strobe.probe.loader import loading_parts, measure_loader, staying
+from strobe.probe.ceilings import ENOUGH, in_one_line, sum_up, waits_for_data
+from strobe.probe.loader import staying
+from strobe.probe.sides import Sides
 
 if TYPE_CHECKING:
     from strobe.attach.training import Training
@@ -81,38 +78,34 @@ class LoopProbe:
 
     def _measure(self, training: "Training") -> NoReturn:
         """Complete the record, with the loader alone; nobody trains meanwhile, nor any more."""
-        asked, ceilings, failures = self._asked, blank(), [NO_TRAINER] if MODEL in self._asked.sides else []
+        asked = self._asked
+        sides = Sides(asked.seconds, say=lambda side: self._say(side, asked.seconds))
+        if MODEL in asked.sides:
+            sides.failures.append(NO_TRAINER)
         summary = training.finish()
         stop()  # the loop below is over a DataLoader, too
         assert summary is not None
         summary["script"] = asked.line
         began, before = time.perf_counter(), contention.read()
-        loader, loaders = training.loader(), loaders_of(training.loader())
         if training.loops.several:
-            failures.append(f"{LOADER}: batches come from several DataLoaders")
-        elif LOADER in asked.sides and loaders:
-            self._say(LOADER, asked.seconds)
-            try:
-                self._load(loader, loaders, training.device, ceilings, summary)
-            except Exception as error:
-                let_go(error)
-                failures.append(f"{LOADER}: {in_one_line(error)}")
-        sum_up(ceilings, summary, failures, began=began, before=before)
+            sides.failures.append(f"{LOADER}: batches come from several DataLoaders")
+        elif LOADER in asked.sides:
+            self._load(sides, training, summary)
+        sum_up(sides.ceilings, summary, sides.failures, began=began, before=before)
         machine, log = training.machine.both(), training.log
         complete(summary, training.config, training.place, machine=machine, steps=log, page=True, told=False)
-        nothing = STEPS not in asked.sides and ceilings[LOADER] is None
-        leave(self._pipe(), (ceilings["reason"] or NO_TRAINER) if nothing else None)
+        nothing = STEPS not in asked.sides and sides.ceilings[LOADER] is None
+        leave(self._pipe(), (sides.ceilings["reason"] or NO_TRAINER) if nothing else None)
 
-    def _load(
-        self, loader: Any, loaders: list[Any], device: torch.device, ceilings: dict[str, Any], summary: dict[str, Any]
-    ) -> None:
+    def _load(self, sides: Sides, training: "Training", summary: dict[str, Any]) -> None:
+        loader, device = training.loader(), training.device
+        if not (loaders := loaders_of(loader)):
+            return
         with staying(loaders):
-            loading = measure_loader(loader, device=device, seconds=self._asked.seconds)
-        enter(ceilings, LOADER, loading.rate)
-        ceilings["batch_bytes"] = bytes_of(loading.batch)[0] or None
-        ceilings["shared_cores"] = share_cores(device, ranks=1, workers=sum(one.num_workers for one in loaders))
-        if waits_for_data(summary):
-            ceilings["loading"] = loading_parts(loader, seconds=self._asked.seconds / 2)
+            loading = sides.attempt(LOADER, lambda: sides.loader(loader, device))
+        if loading is not None:
+            sides.enter_loading(loading, device, ranks=1, workers=sum(one.num_workers for one in loaders))
+            sides.ceilings["loading"] = sides.parts(loader) if waits_for_data(summary) else None
 
     def _say(self, side: str, seconds: float, more: str = "") -> None:
         if (pipe := self._pipe()) is not None:

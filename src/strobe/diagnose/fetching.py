@@ -1,8 +1,8 @@
 """What a training waits for whose images come from storage: its latency, its bandwidth, too few requests, a cold cache.
 
-``ceilings.storage`` has what fetching alone reached: ``rate`` images/s with ``at_once`` requests under way, as the run
-has them, ``more`` with ``MORE_REQUESTS`` times as many, ``alone_seconds`` for a single object; and, where a cache was
-filled, the wait of a step in the first epoch and in later ones.
+``ceilings.storage`` has what fetching alone reached: ``rate`` images/s of all ``ranks`` with ``at_once`` requests of
+each under way, as the run has them, ``more`` with ``MORE_REQUESTS`` times as many, ``alone_seconds`` for a single
+object; and, where a cache was filled, the wait of a step in the first epoch and in later ones.
 """
 
 from strobe.diagnose.predict import NOTABLE, Step
@@ -19,10 +19,16 @@ COLD = 3.0  # times the wait of later epochs
 MOSTLY = 0.5  # of all waiting
 
 
+def stored(record: Record, name: str) -> float | None:
+    """A figure of ``ceilings.storage``; None where fewer ranks fetched than trained, as only the first one once did."""
+    fetched, trained = record.count("ceilings", "storage", "ranks"), record.count("world_size")
+    return record.number("ceilings", "storage", name) if (fetched or 1) >= (trained or 1) else None
+
+
 def storage_cause(record: Record, step: Step) -> str | None:
     """What about the storage a step waits for; None if it hardly waits, or waits for something else."""
     rate, more, alone, at_once, first, later, share = (
-        record.number("ceilings", "storage", name)
+        stored(record, name)
         for name in ("rate", "more", "alone_seconds", "at_once", "first_wait", "later_wait", "first_share")
     )
     if not rate or steady_waiting(record, step) < NOTABLE:
@@ -33,14 +39,14 @@ def storage_cause(record: Record, step: Step) -> str | None:
             return "cold_cache"
     if not more or not alone or not at_once or (step.loader is not None and step.loader.median < PACED * rate):
         return None
-    if more < GAINS * rate and at_once / rate >= QUEUED * alone:
+    if more < GAINS * rate and at_once * step.ranks / rate >= QUEUED * alone:
         return "storage_bandwidth"
     return "too_few_requests" if step.workers and more >= GAINS * rate else "storage_latency"
 
 
 def for_bytes(record: Record, step: Step) -> float:
     """Seconds of a step in which it waits for the storage and not for a core: as long as fetching its images takes."""
-    rate = record.number("ceilings", "storage", "rate")
+    rate = stored(record, "rate")
     return step.images / rate if rate else 0.0
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from strobe.diagnose import rank
 from strobe.diagnose.cores import TAKEN, taken
+from strobe.diagnose.fetching import stored
 from strobe.diagnose.foreign import UNSEEN
 from strobe.diagnose.hooks import class_of
 from strobe.diagnose.promise import bound, gain
@@ -168,12 +169,9 @@ def rate_counts(record: Record) -> str:
 
 
 def all_rates(record: Record) -> dict[str, float]:
-    """As :func:`ceiling_rates`, and what fetching the objects alone reached, which the loader has to do as well.
-
-    With several ranks that is left out, because only the first one measures it.
-    """
-    stored = record.number("ceilings", "storage", "rate") if record.count("world_size") in (None, 1) else None
-    return {**({"storage": stored} if stored else {}), **ceiling_rates(record)}
+    """As :func:`ceiling_rates`, and what fetching the objects alone reached, which the loader has to do as well."""
+    fetched = stored(record, "rate")
+    return {**({"storage": fetched} if fetched else {}), **ceiling_rates(record)}
 
 
 def lowest(record: Record) -> str | None:

@@ -26,6 +26,7 @@ ALTERS = (BATCH_SIZE, ACCUMULATE, "trainer.precision", "matmul_precision")  # wh
 SIDES = ("as it is", "with the changes")
 NOISY = "too noisy to tell"
 NO_LOSSES = "The losses of the first steps cannot be compared, because training_step returns none."
+OF_A_LOOP = "The losses of the first steps cannot be compared: a Trainer tells them, but not a loop of your own."
 GIVEN_UP = "its curves have fewer points, and early stopping and the choice of a checkpoint see fewer validations."
 OVER = 1.1  # times the budget, from where a search says that it took longer
 HEADS = ("because", "predicted", "measured", "verdict")
@@ -145,7 +146,8 @@ def first_losses(tuning: Tuning) -> str:
     if not any(key_of(text) in ALTERS for text in tuning.changes):
         return ""
     if not (losses := proof.get("losses")):
-        return NO_LOSSES if tuning.header["script"] is not None and proof.get("ratio") else ""
+        why = OF_A_LOOP if (first_probe(tuning) or Record({})).setting("loop") else NO_LOSSES
+        return why if tuning.header["script"] is not None and proof.get("ratio") else ""
     pairs = list(zip(losses["before"], losses["after"], strict=False))
     away = [abs(after - before) / max(abs(before), 1e-12) for before, after in pairs]
     ends = [

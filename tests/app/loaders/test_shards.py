@@ -13,6 +13,7 @@ from rich.filesize import decimal
 from strobe import pack
 from strobe.app.loaders import packing, shards
 from strobe.app.loaders.packed import contents_of
+from strobe.app.storage.objects import Storage
 from strobe.app.storage.serving import CREDENTIALS, SlowLine, upload
 from strobe.errors import ConfigError, DataError
 from support.composing import composed_data
@@ -60,6 +61,21 @@ def test_shards_hold_the_pixels_in_litdatas_form_and_are_written_on(tmp_path: Pa
     kept = {path: path.stat().st_mtime_ns for path in out.glob("chunk*")}
     assert [path for path in sorted(before) if kept[path] == before[path]] == sorted(before)[2:]
     assert sorted(int(item["label"]) for item in _read_by_litdata(out)) == list(range(SIZE))
+
+
+def test_shards_in_storage_are_written_on(storage: str, tmp_path: Path, caplog: Any) -> None:
+    files, out = source("tiles", tmp_path), "s3://strobe/broken-off"
+    upload(storage, {"makes-the-bucket": b""})
+    written = write(files, out, storage)
+    there = Storage(out, endpoint=storage)
+    before = {name: there.read(name) for name in written.files}
+    first, second, *_ = sorted(before)
+    there._client()[0].delete(first)
+    there.write(second, b"half")
+    caplog.set_level("INFO")
+    write(files, out, storage)
+    assert "2 of 4 shards are to be written" in caplog.text
+    assert {name: there.read(name) for name in written.files} == before
 
 
 def _read_by_litdata(folder: Path) -> list[Any]:

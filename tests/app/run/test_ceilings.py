@@ -161,10 +161,8 @@ def test_ctrl_c_while_waiting_for_a_batch(sample_root: Path, monkeypatch: pytest
     waiting = threading.Event()
     with composed(sample_root, "engine.num_workers=1", "ceilings_seconds=60") as (cfg, data, overrides):
         slow(data, 0.2)
-        measure = measuring.measure_loader
-        monkeypatch.setattr(
-            measuring, "measure_loader", lambda *given, **more: (waiting.set(), measure(*given, **more))
-        )
+        measure = Ceilings.loader
+        monkeypatch.setattr(Ceilings, "loader", lambda *given: (waiting.set(), measure(*given))[1])
 
         def interrupt() -> None:
             waiting.wait(60)

@@ -3,6 +3,7 @@
 import pickle
 import socket
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,18 @@ import torch
 
 from strobe import pack
 from strobe.app.loaders import shards
-from strobe.app.run.storage import measure_storage
+from strobe.app.run.storage import STORAGE, measure_storage
 from strobe.app.storage.serving import SlowLine
 from strobe.errors import DataError
 from strobe.overrides import applied
+from strobe.probe.ranks import Ranks
+from strobe.probe.sides import Sides
 from support.composing import composed_data
 from support.files import plant
 from support.photo_files import photograph, save
 from support.pipeline_parts import batches, dataset, loader, source
 from support.processes import begin, ended
+from support.ranks import together
 from support.runs import ALL, CHECKPOINTS, Train, broken_off, weights
 from support.server import nobody
 from support.stored import LOADERS, below, remote, stored
@@ -127,19 +131,39 @@ def test_what_the_storage_gives_is_measured_and_one_that_fails_then_ends_no_run(
     data: Any = composed_data(*tiles_there, "data.batch_size=4")
     data.setup()
     rows = [{"epoch": step // 4, "data_wait": 0.2 if step < 4 else 0.1} for step in range(12)]
-    found = measure_storage(data, 2, 0.1, rows)
-    assert found is not None
+    sides = Sides(0.1)
+    measure = partial(measure_storage, sides=sides, data=data, workers=2, seconds=0.1, rows=rows)
+    found = measure("storage") | measure("storage_more")
     source = data.found["train"]
     names = {Path(source.path(index)).name for index in range(len(source))}
     sizes = [path.stat().st_size for path in (sample_root / TILES).rglob("*.tif") if path.name in names]
     assert len(sizes) == len(source)
     assert found["object_bytes"] == pytest.approx(sum(sizes) / len(sizes))
-    assert (found["at_once"], found["first_wait"]) == (8, None)  # there is no cache that could be cold
+    assert (found["at_once"], found["ranks"]) == (8, 1)
+    assert found["first_wait"] is None  # there is no cache that could be cold
     assert min(found["rate"], found["more"], found["alone_seconds"]) > 0
     with nobody() as endpoint:
         source.objects.storage.endpoint, source.objects.storage._open = endpoint, None
         source.objects.storage.timeout_seconds = 0.3
-        assert measure_storage(data, 2, 0.1, rows) is None
+        assert sides.attempt("storage", lambda: measure("storage")) is None
+    assert "cannot be fetched" in sides.failures[0]
+
+
+def test_ranks_fetch_at_once_and_the_rate_is_that_of_all(tiles_there: tuple[str, ...]) -> None:
+    data: list[Any] = [composed_data(*tiles_there, "data.batch_size=4") for _ in range(2)]
+    for one in data:
+        one.setup()
+
+    def of_rank(ranks: Ranks) -> Any:
+        sides = Sides(0.1, ranks)
+        measure = partial(measure_storage, sides=sides, data=data[ranks.rank], workers=2, seconds=0.1)
+        return [sides.attempt(side, partial(measure, side)) for side in STORAGE]
+
+    first, second = together(of_rank, of_rank)
+    assert first == second
+    found, more = first
+    assert found["ranks"] == 2
+    assert min(found["rate"], found["alone_seconds"], more["more"]) > 0
 
 
 class Peak(SlowLine):

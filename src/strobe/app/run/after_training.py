@@ -17,7 +17,6 @@ from strobe.app.config.register import workers_beside
 from strobe.app.run.ceilings import Ceilings
 from strobe.app.run.forecast import BEGINNING, ceilings_seconds, turns_seconds
 from strobe.app.run.slow_files import slow_files
-from strobe.app.run.storage import measure_storage
 from strobe.app.storage.address import is_remote
 from strobe.attach import record as attached
 from strobe.diagnose.candidates import candidates
@@ -94,8 +93,7 @@ def measure_ceilings(
     try:
         record = summary["ceilings"] = ceilings.measure()
         if parts.data.in_storage:
-            rows = read_table(Path(parts.trainer.default_root_dir) / "steps.csv").rows()
-            record["storage"] = measure_storage(parts.data, workers_beside(cfg.engine), cfg.ceilings_seconds / 2, rows)
+            record["storage"] = ceilings.storage(read_table(Path(parts.trainer.default_root_dir) / "steps.csv").rows())
         save()
         if waits_for_data(summary) and summary["choices"]["engine"] != "resident":
             record["loading"] = ceilings.loading()

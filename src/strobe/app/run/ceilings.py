@@ -3,7 +3,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from copy import copy
 from typing import Any
@@ -22,17 +22,19 @@ from strobe.app.data.base import ImageData
 from strobe.app.engines.base import BatchLoader
 from strobe.app.loaders.base import Batch
 from strobe.app.run.batches import load_batch, repeat, same_images
+from strobe.app.run.storage import STORAGE, measure_storage
 from strobe.callbacks.accelerators import is_accelerator
+from strobe.callbacks.batches import bytes_of
 from strobe.errors import StrobeError
 from strobe.measure.statistics import interval, paired
 from strobe.measure.timing import Rate, by_turns
 from strobe.measure.untouched import let_go, untouched
 from strobe.overrides import applied
-from strobe.probe.ceilings import SIDES, blank, enter, joint, share_cores
-from strobe.probe.ceilings import in_one_line as sentence
-from strobe.probe.loader import loading_parts, measure_loader, measure_transfer
+from strobe.present.terminal import clock
+from strobe.probe.ceilings import SIDES, blank, enter, in_one_line, joint, share_cores
 from strobe.probe.model import Standing, TooSlowError, measure_model, note_input
 from strobe.probe.ranks import Ranks
+from strobe.probe.sides import Sides
 from strobe.records.run import alternative_of
 
 log = logging.getLogger(__name__)
@@ -41,24 +43,25 @@ PATIENCE, HOPELESS = 10.0, 10.0  # seconds of a step; times as long as the run's
 APART = "the ranks could not measure together: they must outlive training, as those of trainer.strategy=ddp do"
 
 
-class Ceilings:
+class Ceilings(Sides):
     """Measures what loader and model of a configuration reach alone, each in at most ``cfg.ceilings_seconds``.
 
     It leaves the run's data (which must be set up), random numbers and threads as they are. With several ``ranks``,
     each makes one; all do what the first one is asked for, and rates are those of all ranks together.
     """
 
+    sentences = (HydraException, StrobeError)
+
     def __init__(
         self, cfg: DictConfig, data: ImageData, overrides: Sequence[str] = (), ranks: Ranks | None = None
     ) -> None:
+        super().__init__(cfg.ceilings_seconds, ranks)
         self.cfg = cfg
         self.data = data
         self.overrides = list(overrides)
-        self.ranks = ranks
         self.seconds = 0.0  # that all measurements took so far
         self._batch: Batch | None = None
         self._image_size: tuple[int, ...] | None = None
-        self._failures: list[str] = []
         self._own: Standing | None = None  # the run's own model, while others take turns with it
         self._turns: list[float] = []  # its rates in these
 
@@ -78,19 +81,19 @@ class Ceilings:
         trainer = self.data.trainer or lone_trainer(self.cfg)
         if trainer.world_size > 1 and not self.ranks:
             return blank(APART)
-        self._failures = []
+        self.failures = []
         with self._measuring(self.cfg):
             rates = {side: self._attempt(side, self.cfg, self.data, trainer) for side in SIDES}
             shared = share_cores(
                 trainer.strategy.root_device, ranks=trainer.num_devices, workers=workers_beside(self.cfg.engine)
             )
-        record = blank("; ".join(self._failures) or None)
+        record = self.ceilings = blank("; ".join(self.failures) or None)
         for side, rate in rates.items():
             if rate is not None:
                 enter(record, side, rate)
         record["shared_cores"] = shared
         record["joint"] = self._joint(record)
-        record["batch_bytes"] = self._batch and sum(tensor.nbytes for tensor in self._batch)
+        record["batch_bytes"] = bytes_of(self._batch)[0]
         record["image_size"] = self._image_size and list(self._image_size)
         record["seconds"] = self.seconds
         return record
@@ -100,23 +103,45 @@ class Ceilings:
         assert self.ranks is not None
         while told := self.ranks.next():
             side, *overrides = told
+            if side in STORAGE:
+                self._fetch(side)
+                continue
             try:
                 given = recomposed(applied(self.overrides, overrides)) if overrides else nullcontext(self.cfg)
                 with given as cfg, self._measuring(cfg):
                     data = self._data(cfg) if overrides else self.data
                     self._attempt(side, cfg, data, lone_trainer(cfg))
             except (HydraException, OmegaConfBaseException, StrobeError) as error:
-                self.ranks.fail(in_one_line(error))
+                self.why(error)
+
+    def storage(self, rows: Sequence[Mapping[str, float]] = ()) -> dict[str, Any] | None:
+        """The record's ``ceilings.storage``; None where images lie elsewhere, or, with a line in the log, if it fails.
+
+        ``rows`` are of ``steps.csv``.
+        """
+        trainer = self.data.trainer or lone_trainer(self.cfg)
+        if not self.data.in_storage or (trainer.world_size > 1 and not self.ranks):
+            return None
+        self.failures, found = [], dict[str, Any]()
+        log.info("Measuring what the storage gives, about %s", clock(self.cfg.ceilings_seconds))
+        for side in STORAGE:
+            if (part := self._fetch(side, rows)) is None:
+                log.info("What the storage gives was not measured: %s", "; ".join(self.failures))
+                return None
+            found |= part
+        return found
+
+    def _fetch(self, side: str, rows: Sequence[Mapping[str, float]] = ()) -> dict[str, Any] | None:
+        workers, seconds = workers_beside(self.cfg.engine), self.cfg.ceilings_seconds / 2
+        with self._measuring(self.cfg):
+            return self.attempt(
+                side, lambda: measure_storage(side, self, self.data, workers=workers, seconds=seconds, rows=rows)
+            )
 
     def loading(self) -> dict[str, Any] | None:
         """Where the time of making a batch goes; None if that cannot be measured."""
         with self._measuring(self.cfg):
-            try:
-                return loading_parts(self._batches(self.cfg, self.data), seconds=self.cfg.ceilings_seconds / 2)
-            except Exception as error:
-                log.info("The parts of making a batch were not measured: %s", in_one_line(error))
-                let_go(error)
-                return None
+            return self.parts(self._batches(self.cfg, self.data))
 
     def alternative(self, side: str, overrides: Sequence[str]) -> dict[str, Any] | None:
         """The record of one side with further overrides; None, with a line in the log, if it cannot be measured.
@@ -125,7 +150,7 @@ class Ceilings:
         until :meth:`close`: ``ratio`` says how many times as fast the other is, in images/s, even if the machine's
         speed changes meanwhile.
         """
-        self._failures = []
+        self.failures = []
         rate: Rate | None = None
         images: int | None = None
         ratio: list[float | None] | None = None
@@ -146,9 +171,9 @@ class Ceilings:
                 if rate is None:
                     rate = self._attempt(side, cfg, data, trainer, overrides)
         except (HydraException, OmegaConfBaseException, StrobeError) as error:
-            self._failures.append(in_one_line(error))
+            self.failures.append(in_one_line(error, self.sentences))
         if rate is None:
-            log.info("Not measured with %s: %s", " ".join(overrides), "; ".join(self._failures) or "no GPU")
+            log.info("Not measured with %s: %s", " ".join(overrides), "; ".join(self.failures) or "no GPU")
             return None
         return alternative_of(overrides, side, rate, images, ratio)
 
@@ -242,28 +267,25 @@ class Ceilings:
     def _joint(self, record: dict[str, Any]) -> float | None:
         return joint(record, workers=workers_beside(self.cfg.engine), nodes=self.cfg.trainer.num_nodes)
 
+    def begin(self, side: str, changes: Sequence[str] = ()) -> None:
+        """Begin a side; the other ranks have begun it, as the first one told them to."""
+        if self.ranks and self.ranks.rank == 0:
+            super().begin(side, changes)
+
     def _attempt(
         self, side: str, cfg: DictConfig, data: ImageData, trainer: Trainer, overrides: Sequence[str] = ()
     ) -> Rate | None:
-        """The rate of one side; None, and an entry in ``_failures``, if it cannot be measured.
+        """The rate of one side; None, and an entry in ``failures``, if it cannot be measured.
 
         ``overrides``, in which ``cfg`` differs from the run's, tell the other ranks what to measure.
         """
-        try:
-            if self.ranks and self.ranks.rank == 0:
-                self.ranks.begin([side, *overrides])
-            if side == "model":
-                own = cfg is self.cfg and not cfg.model.compile  # which hooks would have to be compiled into
-                note = self._note_size if own else None
-                rate: Rate | None = train_on(self._fitting(cfg, data), cfg, data, note=note, ranks=self.ranks)
-            else:
-                rate = (self._loader if side == "loader" else self._transfer)(cfg, data, trainer)
-            return self.ranks.slowest(rate) if self.ranks else rate
-        except Exception as error:
-            why = in_one_line(error)
-            self._failures.append(f"{side}: {self.ranks.fail(why) if self.ranks else why}")
-            let_go(error)
-            return None
+        measure = {"loader": self._loader, "model": self._model, "transfer": self._transfer}[side]
+        return self.attempt(side, lambda: measure(cfg, data, trainer), overrides)
+
+    def _model(self, cfg: DictConfig, data: ImageData, _: Trainer) -> Rate:
+        own = cfg is self.cfg and not cfg.model.compile  # which hooks would have to be compiled into
+        note = self._note_size if own else None
+        return self.of_all(train_on(self._fitting(cfg, data), cfg, data, note=note, ranks=self.ranks))
 
     def _note_size(self, size: tuple[int, ...]) -> None:
         self._image_size = size
@@ -271,12 +293,7 @@ class Ceilings:
     def _loader(self, cfg: DictConfig, data: ImageData, trainer: Trainer) -> Rate:
         data = copy(data)
         data.trainer = trainer  # by which it tells whether to pin
-        loading = measure_loader(
-            self._batches(cfg, data),
-            device=trainer.strategy.root_device,
-            seconds=cfg.ceilings_seconds,
-            ranks=self.ranks,
-        )
+        loading = self.loader(self._batches(cfg, data), trainer.strategy.root_device)
         if cfg is self.cfg:
             self._batch = loading.batch
         return loading.rate
@@ -291,8 +308,7 @@ class Ceilings:
         batch = self._fitting(cfg, data)
         if batch[0].device == device:  # where a resident split gives it
             return None
-        pinned = cfg.engine.get("pin_memory") is not False
-        return measure_transfer(batch, device, pinned=pinned, seconds=cfg.ceilings_seconds, ranks=self.ranks)
+        return self.transfer(batch, device, pinned=cfg.engine.get("pin_memory") is not False)
 
     def _fitting(self, cfg: DictConfig, data: ImageData) -> Batch:
         """A batch from this configuration's loader; one that was loaded before, if it has the same images."""
@@ -346,8 +362,3 @@ def unweighted(cfg: DictConfig) -> DictConfig:
     settings = cfg.copy()
     settings.model.weights = None
     return settings
-
-
-def in_one_line(error: BaseException) -> str:
-    """An error as a sentence, Hydra's too."""
-    return sentence(error, (HydraException, StrobeError))

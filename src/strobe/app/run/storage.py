@@ -1,11 +1,11 @@
 """What a run's storage gives: the bytes of its images, which nobody decodes."""
 
-import logging
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any, Self
 
 import numpy as np
@@ -19,43 +19,51 @@ from strobe.app.loaders.shards import StreamedShards
 from strobe.app.loaders.sources import FileSource
 from strobe.app.storage.objects import Storage
 from strobe.diagnose.fetching import MORE_REQUESTS
-from strobe.errors import StrobeError
-from strobe.present.terminal import clock
+from strobe.measure.timing import Rate
+from strobe.probe.sides import Sides
 
-MOST_REQUESTS = 256  # at once
+MOST_REQUESTS = 256  # at once, of a rank
 ALONE = 9  # objects fetched one after the other
 GROUP = 4  # objects for each request, fetched together
 SEED = 0
-
-log = logging.getLogger(__name__)
+CPU = torch.device("cpu")
+STORAGE = {"storage": 1, "storage_more": MORE_REQUESTS}  # what is measured: times as many requests as the run has
 
 
 def measure_storage(
-    data: ImageData, workers: int, seconds: float, rows: Sequence[Mapping[str, float]]
-) -> dict[str, Any] | None:
-    """The record's ``ceilings.storage``; None where the storage fails meanwhile. ``rows`` are of ``steps.csv``.
+    side: str,
+    sides: Sides,
+    data: ImageData,
+    *,
+    workers: int,
+    seconds: float,
+    rows: Sequence[Mapping[str, float]] = (),
+) -> dict[str, Any]:
+    """Part of the record's ``ceilings.storage``: one of ``STORAGE``.
 
-    Its cache is left out. Each of two rates takes about ``seconds``.
+    All ranks call this at once; each fetches the objects in an order of its own, and the first one single ones before.
+    The storage's cache is left out.
+
+    Args:
+        seconds: of each rate, at most.
+        rows: of ``steps.csv``.
     """
-    fetching = Fetching.of(data)
-    files = np.random.default_rng(SEED).permutation(data.found["train"].indices.numpy())
-    storage = fetching.storage
-    at_once = min(MOST_REQUESTS, storage.requests, data.batch_size * max(1, workers))
-    more = min(MOST_REQUESTS, MORE_REQUESTS * at_once)
-    log.info("Measuring what the storage gives, about %s", clock(2 * seconds))
-    try:
-        alone = [fetching.timed(files[place : place + 1]) for place in range(min(ALONE, len(files)))]
-        return {
-            "rate": fetching.rate(files, at_once, seconds),
-            "at_once": at_once,
-            "more": fetching.rate(files[::-1], more, seconds),
-            "alone_seconds": statistics.median(alone[1:] or alone),
-            "object_bytes": fetching.image_bytes,
-            **_epochs(rows, cached=storage.cache is not None),
-        }
-    except StrobeError as error:
-        log.info("What the storage gives was not measured: %s", error)
-        return None
+    fetching, ranks = Fetching.of(data), sides.ranks
+    order = np.random.default_rng(SEED + (ranks.rank if ranks else 0))
+    files = order.permutation(data.found["train"].indices.numpy())
+    at_once = min(MOST_REQUESTS, fetching.storage.requests, data.batch_size * max(1, workers))
+    if STORAGE[side] > 1:
+        more = min(MOST_REQUESTS, STORAGE[side] * at_once)
+        return {"more": fetching.rate(files[::-1], more, sides, seconds).median}
+    alone = fetching.alone(files, seconds) if ranks is None or ranks.rank == 0 else None
+    return {
+        "alone_seconds": ranks.first("alone", alone) if ranks else alone,
+        "rate": fetching.rate(files, at_once, sides, seconds).median,
+        "at_once": at_once,
+        "ranks": ranks.size if ranks else 1,
+        "object_bytes": fetching.image_bytes,
+        **_epochs(rows, cached=fetching.storage.cache is not None),
+    }
 
 
 @dataclass(frozen=True)
@@ -88,23 +96,29 @@ class Fetching:
 
         return cls(objects.storage, float(objects.sizes[source.indices.numpy()].mean()), whole)
 
-    def timed(self, files: NDArray[np.int64], storage: Storage | None = None) -> float:
-        """Seconds to fetch these files."""
-        began = time.monotonic()
-        self.get(storage or self.storage, torch.from_numpy(files.copy()))
-        return time.monotonic() - began
+    def alone(self, files: NDArray[np.int64], seconds: float) -> float:
+        """Seconds that a single object takes; of ``files`` (N,) the first ones, in turn, for about so long."""
+        taken: list[float] = []
+        for file in files[:ALONE]:
+            began = time.monotonic()
+            self.get(self.storage, torch.tensor([file]))
+            taken.append(time.monotonic() - began)
+            if sum(taken) >= seconds:
+                break
+        return statistics.median(taken[1:] or taken)
 
-    def rate(self, files: NDArray[np.int64], at_once: int, seconds: float) -> float:
-        """Images/s with so many requests under way; ``files`` (N,) in turn."""
+    def rate(self, files: NDArray[np.int64], at_once: int, sides: Sides, seconds: float) -> Rate:
+        """Images/s of all ranks with so many requests of each under way; ``files`` (N,) in turn."""
+        return sides.loader(self._groups(files, at_once), CPU, seconds).rate
+
+    def _groups(self, files: NDArray[np.int64], at_once: int) -> Iterator[Tensor]:
+        """The files (N,) of one group after another, once they are fetched; with no end."""
         storage = copy(self.storage)
         storage.requests, storage._open = at_once, None
-        self.timed(files[:at_once], storage)  # connections are made
-        done, spent = 0, 0.0
-        while spent < seconds:
-            part = np.take(files, range(done, done + GROUP * at_once), mode="wrap")
-            spent += self.timed(part, storage)
-            done += len(part)
-        return done / spent
+        for place in count(step=GROUP * at_once):
+            group = torch.from_numpy(np.take(files, range(place, place + GROUP * at_once), mode="wrap"))
+            self.get(storage, group)
+            yield group
 
 
 def _epochs(rows: Sequence[Mapping[str, float]], *, cached: bool) -> dict[str, float | None]:

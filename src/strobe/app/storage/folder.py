@@ -60,9 +60,9 @@ class RemoteFolder:
         return [name for name in names if "/." not in f"/{name}" and (below or "/" not in name)]
 
     def objects(self, addresses: Sequence[str]) -> "Objects":
-        """These objects of the root, in this order."""
-        start, places = len(self.storage.root) + 1, {key: place for place, key in enumerate(self.listed.keys)}
-        rows = np.fromiter((places[address[start:]] for address in addresses), np.int64, len(addresses))
+        """These objects of the root, which were listed, in this order."""
+        start, keys = len(self.storage.root) + 1, self.listed.keys
+        rows = np.fromiter((bisect_left(keys, address[start:]) for address in addresses), np.int64, len(addresses))
         return Objects(self.storage, self.listed.sizes[rows], self.listed.versions[rows])
 
 

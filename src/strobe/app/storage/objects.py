@@ -4,7 +4,8 @@ import errno
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "Inval
 
 @dataclass(frozen=True)
 class Listed:
-    """Objects below a root, sorted by key."""
+    """Objects below a root; of a whole root sorted by key."""
 
     keys: list[str]  # below the root
     sizes: NDArray[np.int64]  # bytes
@@ -96,14 +97,12 @@ class Storage:
         with self._explained(self.root):
             top = store.list_with_delimiter()
             with ThreadPoolExecutor(LISTERS) as pool:
-                below = pool.map(lambda prefix: list(store.list(prefix)), top["common_prefixes"])
-                pages = [top["objects"], *chain.from_iterable(below)]
-        entries = sorted((one["path"], one["size"], one["e_tag"] or "") for page in pages for one in page)
-        return Listed(
-            [key for key, _, _ in entries],
-            np.array([size for _, size, _ in entries], dtype=np.int64),
-            np.array([_digest(tag) for _, _, tag in entries], dtype=np.uint64),
-        )
+                below = pool.map(lambda prefix: _needed(store.list(prefix)), top["common_prefixes"])
+                parts = [_needed([top["objects"]]), *below]
+        keys = [key for part in parts for key in part.keys]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        sizes, versions = (np.concatenate(of) for of in zip(*((one.sizes, one.versions) for one in parts), strict=True))
+        return Listed([keys[place] for place in order], sizes[order], versions[order])
 
     def prepare(self, listed: Listed) -> None:
         """Make room in the cache for these objects."""
@@ -260,6 +259,16 @@ class Storage:
             f"{address} cannot be fetched: {reason}, after tries for up to {self.timeout_seconds:g} s; check {where}, "
             "or give data.timeout_seconds=SECONDS"
         )
+
+
+def _needed(pages: Iterable[Sequence[Any]]) -> Listed:
+    """What is kept of pages of a listing, in their order."""
+    keys, sizes, versions = list[str](), array("q"), array("Q")
+    for one in chain.from_iterable(pages):
+        keys.append(one["path"])
+        sizes.append(one["size"])
+        versions.append(_digest(one["e_tag"] or ""))
+    return Listed(keys, np.array(sizes, dtype=np.int64), np.array(versions, dtype=np.uint64))
 
 
 def _name(key: str, version: int) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from strobe.diagnose.candidates import workers_of
-from strobe.diagnose.fetching import GAINS, more_requests, remedies, storage_cause
+from strobe.diagnose.fetching import GAINS, more_requests, remedies, storage_cause, stored
 from strobe.diagnose.predict import WORTH, Step, with_loader, without, without_waiting
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.present.format import counted, duration, pace, percent
@@ -39,9 +39,9 @@ def cold_cache(record: Record, step: Step) -> Finding | None:
     """The first epoch fills the cache, and waits; later ones do not."""
     if storage_cause(record, step) != "cold_cache":
         return None
-    first, later = (record.number("ceilings", "storage", name) or 0.0 for name in ("first_wait", "later_wait"))
-    share = record.number("ceilings", "storage", "first_share") or 0.0
-    rate, more = (record.number("ceilings", "storage", name) or 0.0 for name in ("rate", "more"))
+    first, later = (stored(record, name) or 0.0 for name in ("first_wait", "later_wait"))
+    share = stored(record, "first_share") or 0.0
+    rate, more = (stored(record, name) or 0.0 for name in ("rate", "more"))
     faster = more_requests(record) if more >= GAINS * rate > 0 else ()
     saved = (first - later) * share
     return Finding(
@@ -63,8 +63,8 @@ def _rule(cause: str) -> Callable[[Record, Step], Finding | None]:
         if storage_cause(record, step) != cause:
             return None
         names = ("rate", "more", "alone_seconds", "object_bytes")
-        rate, more, alone, size = (record.number("ceilings", "storage", name) or 0.0 for name in names)
-        requests = counted(record.count("ceilings", "storage", "at_once") or 0, "request")
+        rate, more, alone, size = (stored(record, name) or 0.0 for name in names)
+        requests = counted(int(step.ranks * (stored(record, "at_once") or 0)), "request")
         seen = measured.format(alone=duration(alone), bytes=size * rate / 1e6, requests=requests, more=pace(more))
         predicted, overrides = _best_remedy(record, step)
         return Finding(

@@ -30,6 +30,7 @@ from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.inputs import prepared
 from strobe.bench.suites.storage.suite import FOLDERS, PREFETCH
 from strobe.errors import DataError
+from strobe.probe.sides import Sides
 
 ALONE = 4.0  # seconds of fetching without decoding
 
@@ -114,7 +115,7 @@ def _alone(job: Job) -> Done:
     """Fetches the objects that ours read, and does nothing with them."""
     data, _ = prepared(job.keys)
     files = np.random.default_rng().permutation(data.found["train"].indices.numpy())
-    return Done(len(files), len(files) / Fetching.of(data).rate(files, job.requests, ALONE))
+    return Done(len(files), len(files) / Fetching.of(data).rate(files, job.requests, Sides(ALONE), ALONE).median)
 
 
 def _epoch(way: "Way", job: Job) -> Done:

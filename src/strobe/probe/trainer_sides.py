@@ -6,14 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 from strobe.callbacks.accelerators import is_accelerator
-from strobe.callbacks.batches import bytes_of
 from strobe.measure.timing import Meter, Rate, clock
-from strobe.measure.untouched import let_go
 from strobe.probe.asked import LOADER, MODEL, TRANSFER, Asked
-from strobe.probe.ceilings import blank, enter, in_one_line, share_cores, waits_for_data
-from strobe.probe.loader import Kind, Reading, loading_parts, measure_loader, measure_transfer, samples_of, staying
+from strobe.probe.ceilings import enter, waits_for_data
+from strobe.probe.loader import Kind, Reading, samples_of, staying
 from strobe.probe.model import ENDLESS, WARMUP, Again
-from strobe.probe.ranks import Ranks
+from strobe.probe.sides import Sides
 from strobe.records.run import Record
 
 BUSY = 2.0  # times as fast as the model alone training was: nothing is known of the model then
@@ -21,27 +19,23 @@ ONCE = "the loader can be read only once, and training reads it"
 ITSELF = "training_step fetches its own batches (dataloader_iter), so none can be replayed to it"
 
 
-class Sides:
-    """Measures the sides of a training, one after another.
+class TrainerSides(Sides):
+    """Measures the sides of a Trainer's training in its hooks, one after another.
 
     The loader is drained by an iterator of its own. From there on Lightning's loop is given batches of before again and
-    again. Of several ranks each does that with the others; rates are those of all.
+    again.
 
     Args:
         say: called with the side that is measured now, and more words.
 
     Attributes:
-        ceilings: those of the record.
-        failures: why some of them are not known.
         meter: counts batches that are replayed; None before.
-        ranks: all of them; None for a lone one.
     """
 
     def __init__(self, asked: Asked, say: Callable[..., None]) -> None:
-        self.ceilings, self.failures = blank(), list[str]()
+        super().__init__(asked.seconds, say=say)
         self.meter: Meter | None = None
-        self.ranks: Ranks | None = None
-        self._asked, self._say = asked, say
+        self._asked = asked
         self._again: Again | None = None  # the batches that are replayed
         self._slow: Rate | None = None  # the model's, if training was faster and it is measured once more
         self._told, self._counted = 0, 0  # samples that the module tells by self.log(..., batch_size=7); in batches
@@ -50,21 +44,6 @@ class Sides:
         """A batch was trained on."""
         self._told += told or samples_of(batch)
         self._counted += samples_of(batch)
-
-    def begin(self, side: str) -> None:
-        """Begin a side together with the other ranks."""
-        if self.ranks:
-            self.ranks.begin([side])
-
-    def fail(self, side: str, error: BaseException) -> None:
-        """Note why a side is not known."""
-        let_go(error)
-        self.failures.append(f"{side}: {self.why(error)}")
-
-    def why(self, error: BaseException) -> str:
-        """An error as a sentence, which the other ranks hear; or that of another rank, which it followed from."""
-        why = in_one_line(error)
-        return self.ranks.fail(why) if self.ranks else why
 
     def measure(self, trainer: Any, summary: dict[str, Any]) -> bool:
         """Measure everything but the model; returns whether that is trained on batches from here on."""
@@ -88,45 +67,31 @@ class Sides:
 
     def _load(self, trainer: Any, combined: Any) -> list[Kind]:
         """What the batches are like; empty if they cannot be read."""
-        device, wanted, seconds = trainer.strategy.root_device, LOADER in self._asked.sides, self._asked.seconds
-        self._say(LOADER)
-        try:
-            self.begin(LOADER)
-            with staying(combined.flattened):
-                seconds = seconds if wanted else min(seconds, 1.0)
-                loading = measure_loader(Reading(combined), device=device, seconds=seconds, ranks=self.ranks)
-                combined.reset()  # what it holds of workers that stay
-            rate = self._of_all(loading.rate)
-            if wanted:
-                workers = sum(getattr(one, "num_workers", 0) for one in combined.flattened)
-                enter(self.ceilings, LOADER, rate)
-                self.ceilings["shared_cores"] = share_cores(device, ranks=trainer.num_devices, workers=workers)
-                self.ceilings["batch_bytes"] = bytes_of(loading.batch)[0] or None
-        except Exception as error:
-            self.fail(LOADER, error)
+        device, wanted = trainer.strategy.root_device, LOADER in self._asked.sides
+        seconds = self._limit if wanted else min(self._limit, 1.0)
+        with staying(combined.flattened):
+            loading = self.attempt(LOADER, lambda: self.loader(Reading(combined), device, seconds))
+            combined.reset()  # what it holds of workers that stay
+        if loading is None:
             return []
+        if wanted:
+            workers = sum(getattr(one, "num_workers", 0) for one in combined.flattened)
+            self.enter_loading(loading, device, ranks=trainer.num_devices, workers=workers)
         return loading.kinds
 
     def _divide(self, loaders: list[Any], summary: dict[str, Any]) -> None:
         """Measure the parts of making a batch, where training waits for it."""
         if LOADER in self._asked.sides and len(loaders) == 1 and waits_for_data(summary):
-            try:
-                self.ceilings["loading"] = loading_parts(loaders[0], seconds=self._asked.seconds / 2)
-            except Exception as error:  # its data set may want a worker
-                let_go(error)
+            self.ceilings["loading"] = self.parts(loaders[0])
 
     def _transfer(self, trainer: Any, loaders: list[Any], batch: Any) -> None:
         device = trainer.strategy.root_device
         if TRANSFER not in self._asked.sides or not is_accelerator(device):
             return
-        self._say(TRANSFER)
         pinned = any(getattr(one, "pin_memory", False) for one in loaders)
-        try:
-            self.begin(TRANSFER)
-            rate = measure_transfer(batch, device, pinned=pinned, seconds=self._asked.seconds, ranks=self.ranks)
-            enter(self.ceilings, TRANSFER, self._of_all(rate))
-        except Exception as error:
-            self.fail(TRANSFER, error)
+        rate = self.attempt(TRANSFER, lambda: self.transfer(batch, device, pinned=pinned))
+        if rate is not None:
+            enter(self.ceilings, TRANSFER, rate)
 
     def _replay(self, trainer: Any, kinds: list[Kind]) -> None:
         """Give Lightning's loop these batches from here on, with no end."""
@@ -145,7 +110,7 @@ class Sides:
     def _new_meter(self, trainer: Any) -> Meter:
         self.begin(MODEL)
         return Meter(
-            self._asked.seconds,
+            self._limit,
             multiple=trainer.accumulate_grad_batches,
             warmup=WARMUP,
             clock=clock(trainer.strategy.root_device),
@@ -154,7 +119,7 @@ class Sides:
 
     def end_replay(self, trainer: Any, rate: Rate, summary: dict[str, Any]) -> bool:
         """Enter the model's rate; False where it is measured once more, as training was faster: others were busy."""
-        rate = self._of_all(rate)
+        rate = self.of_all(rate)
         trained = Record(summary).number("images_per_second", "low") or 0.0
         slower = self._slow is None and rate.high < trained
         if self.ranks:
@@ -171,9 +136,8 @@ class Sides:
             enter(self.ceilings, MODEL, rate)
         return True
 
-    def _of_all(self, rate: Rate) -> Rate:
-        """The rate of all ranks, at the pace of the slowest, in the samples that the module tells where it does."""
+    def of_all(self, rate: Rate) -> Rate:
+        """As of any sides, in the samples that the module tells where it does."""
         factor = self._told / self._counted
         ends = {name: getattr(rate, name) * factor for name in ("median", "low", "high")}
-        scaled = replace(rate, **ends, cpu_seconds=rate.cpu_seconds and rate.cpu_seconds / factor)
-        return (self.ranks and self.ranks.slowest(scaled)) or scaled
+        return super().of_all(replace(rate, **ends, cpu_seconds=rate.cpu_seconds and rate.cpu_seconds / factor))
