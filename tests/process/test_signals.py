@@ -178,12 +178,16 @@ sys.exit(3)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-def test_when_nothing_is_left_to_do_a_request_changes_no_exit_code(number: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("number", "code"),
+    [(signal.SIGINT, -signal.SIGINT), (signal.SIGTERM, 3), (signal.SIGHUP, 3), (signal.SIGUSR1, 3)],
+)
+def test_when_nothing_is_left_to_do_only_ctrl_c_changes_the_exit_code(number: signal.Signals, code: int) -> None:
+    """A process that hangs there can be ended."""
     command = [sys.executable, "-c", AT_THE_END, str(int(number))]
     variables = os.environ | {"SLURM_JOB_ID": "7"}
     ended = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60, check=False)
-    assert (ended.returncode, ended.stderr) == (3, "")
+    assert (ended.returncode, ended.stderr) == (code, "")
 
 
 @pytest.mark.parametrize("job", [True, False])

@@ -92,8 +92,8 @@ def over() -> None:
 
 
 def _hear_no_more() -> None:
-    """A request changes no exit code once nothing is left to do."""
-    for number in (*REQUESTS, signal.SIGUSR1):
+    """A request changes no exit code once nothing is left to do; but Ctrl-C still ends a process that hangs there."""
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         if signal.getsignal(number) in (_hear, _leave, _answer):
             signal.signal(number, signal.SIG_IGN)
 
