@@ -161,7 +161,7 @@ class Bench:
         return ["data=sample", "data.tiles_per_class=12", f"data.root={self.data}"]
 
     def tiny_tiles(self) -> Path:
-        """A folder of class folders with tiles so small that a step takes a millisecond or two."""
+        """A folder of class folders with tiles so small that a step hardly computes."""
         folder = self.scratch / "tiny"
         if not folder.exists():
             self.usual()

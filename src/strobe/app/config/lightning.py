@@ -30,9 +30,14 @@ PRECISIONS = (
     *("32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true"),
     *("transformer-engine", "transformer-engine-float16"),
 )
-WORDS = {  # what to give of each type
-    **{bool: "true or false", int: "a whole number", float: "a number", str: "a word"},
-    **{list: "a list, such as [0,1]", dict: "a group of keys", type(None): "null"},
+WORDS: dict[Any, str] = {  # what to give of each type
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a word",
+    list: "a list, such as [0,1]",
+    dict: "a group of keys",
+    type(None): "null",
 }
 ALSO = (16, 32, 64, "16", "32", "64", "bf16", None)  # older names of these
 

@@ -100,8 +100,11 @@ def _pairs(
         before = then.pop(now["name"], None)
         ratio = None
         if before is not None and now["visits"] and now["status"] != "failed":
-            sides = ((record, now), (earlier, before))
-            ratio = ratio_by_day(*({day(of): [rate_of(trial) for trial in cell["visits"]]} for of, cell in sides))
+            ours, theirs = (
+                {day(of): [rate_of(trial) for trial in cell["visits"]]}
+                for of, cell in ((record, now), (earlier, before))
+            )
+            ratio = ratio_by_day(ours, theirs)
         yield now["name"], now, before, ratio
     yield from ((name, None, before, None) for name, before in then.items())
 
