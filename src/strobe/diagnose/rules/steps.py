@@ -14,8 +14,8 @@ MOST_NAMED = 3
 SLOWER = 0.9  # times the clock at the start
 LARGE = 3.0  # times the bytes of a typical file
 _KEPT = (
-    "Look for what grows with each step: losses kept with their graphs, lists, hooks registered again, a growing model; "
-    "on a CPU also numbers that decay below 1e-38, with which processors are slow (torch.set_flush_denormal)."
+    "Look for what grows with each step: losses kept with their graphs, lists, hooks registered again, a growing "
+    "model; on a CPU also numbers that decay below 1e-38, with which processors are slow (torch.set_flush_denormal)."
 )
 _BEGUN = (
     "Look for what begins there: a callback or a schedule, layers that are trained from then on, larger samples; on a "
