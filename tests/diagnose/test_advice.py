@@ -121,7 +121,8 @@ def test_from_which_step_on_steps_take_longer_is_told(jump: dict[str, Any], advi
 
 
 def test_what_is_no_jump_of_the_training_is_not_told_as_one() -> None:
-    record = example("slowing_down", summary__quarters={"jump": ALL_SLOWER | {"seconds": [0.09, 0.12]}})
+    drift = {"seconds": [0.09, 0.12], "phase_seconds": [0.03, 0.04]}
+    record = example("slowing_down", summary__quarters={"jump": ALL_SLOWER | drift})
     assert not of("slowing_down", record)  # machines drift so much
     late = JUMP | {"phase": "data_wait", "step": 9}
     record = example("slowing_down", summary__quarters={"jump": late}, summary__num_workers=0)

@@ -15,7 +15,7 @@ NOT_KNOWN = "not known"  # the verdict with fewer
 ByDay = Mapping[str, Sequence[float]]  # rates of independent runs, at least one a day
 
 
-def ratio_by_day(ours: ByDay, theirs: ByDay, level: float = RATIO_LEVEL) -> Estimate:
+def ratio_by_day(ours: ByDay, theirs: ByDay, *, level: float = RATIO_LEVEL) -> Estimate:
     """How many times as fast one side is as the other.
 
     Sides that were not run equally often on the same days are compared by their days' means, and have no interval with
