@@ -142,7 +142,8 @@ def test_two_ranks_train_from_shards_in_storage_as_from_the_files(
 
 @pytest.mark.slow
 def test_the_command_starts_the_ranks_and_one_prints(sample_root: Path, tmp_path: Path) -> None:
-    given = [*COMMON, "trainer.devices=2", f"data.root={sample_root}", "ceilings_seconds=0.1", "--json"]
+    given = [*COMMON, "trainer.devices=2", f"data.root={sample_root}", "data.tiles_per_class=10"]
+    given += ["ceilings_seconds=0.1", "--json"]
     said = ended(begin("-m", "strobe.ceilings", *given, cwd=tmp_path))
     record = json.loads(said[said.index("{\n") :])
     assert record["loader"] > 0 < record["model"]
