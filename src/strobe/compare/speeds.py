@@ -21,7 +21,7 @@ DIFFERENT_DAYS = (
 def ratio_of(ours: Sequence[Trained], theirs: Sequence[Trained], level: float = RATIO_LEVEL) -> Estimate | None:
     """How many times as fast one side is as the other, of independent runs; None if one of them has no rate."""
     here, there = _by_day(ours, theirs)
-    return ratio_by_day(here, there, level) if here and there else None
+    return ratio_by_day(here, there, level=level) if here and there else None
 
 
 def of_too_few_days(ours: Sequence[Trained], theirs: Sequence[Trained]) -> bool:
