@@ -428,9 +428,11 @@ def test_four_ranks_with_four_times_the_machine_are_told_what_one_is(name: str) 
         (summary["images_per_second"], ("median", "low", "high")),
         (summary["environment"], ("usable_cores", "shm_free_bytes")),
         (ceilings, ("loader", "model", "joint")),
+        (storage := ceilings.get("storage") or {"rate": 0.0, "more": 0.0}, ("rate", "more")),
         *((entry, ("rate", "images_per_step")) for entry in ceilings["alternatives"]),
     ):
         node.update({key: ranks * node[key] for key in keys if node[key]})
+    storage["ranks"] = ranks
     for rates in (
         *filter(None, ceilings["intervals"].values()),
         *(one["interval"] for one in ceilings["alternatives"]),

@@ -118,15 +118,6 @@ def test_a_run_that_failed_before_its_first_step(tmp_path: Path) -> None:
     assert {line.split()[0] for line in lines[2:]} == {"what", "run"}
 
 
-@pytest.mark.parametrize(
-    ("kind", "said"), [("DataError", "tile.tif cannot be read"), ("OSError", "OSError: tile.tif cannot be read")]
-)
-def test_why_a_run_failed_comes_first(tmp_path: Path, kind: str, said: str) -> None:
-    verdict = "The run failed before a step was measured."
-    error = {"type": kind, "message": "tile.tif cannot be read\nat all"}
-    assert shown(early() | {"error": error, "verdict": verdict}, tmp_path)[2:4] == [said, verdict]
-
-
 def test_paths_can_be_copied_and_long_values_fold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / ("a" * 100) / "b [red] :smile: $HOME"
     lines = shown(plain() | {"data": "Q" * 200}, folder, width=60)

@@ -35,8 +35,8 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     colour = COLOURS[summary["status"]]
     console.print()
     console.rule(f"[bold {colour}]run {summary['status']}", align="left", style=colour)
-    if record.text("error", "message"):
-        console.print(Text(wording.reason(record)))
+    if summary["status"] == "interrupted" and (said := record.text("error", "message")):
+        console.print(Text(said))  # what failed is told last, on standard error
     _print_verdict(record, console, min(console.width, _READABLE))
     console.print(table)
     path, report = shlex.quote(here(run_dir)), run_dir / "report.html"
