@@ -40,6 +40,7 @@ from .threads import Threads
 from .tracer import profilers
 from .waits import Waits
 from .wasted import KINDS, wasted
+from .worker_lines import WorkerLines
 
 AT_ONCE = 64  # rows, of a single process
 FLUSH_SECONDS = 5  # at most so much of it is lost when it is killed
@@ -242,6 +243,7 @@ class StepLog:
         waits: Waits | None = None,
         *,
         alone: bool = False,
+        workers: WorkerLines | None = None,
     ) -> None:
         self.clock, self._rows, self._checkpoints, self._waits = clock, rows, checkpoints, waits
         self.between = False  # whether the latest epoch has ended, and no other begun
@@ -249,6 +251,7 @@ class StepLog:
             lambda: BETWEEN if self.between and clock.phase == "other" else clock.phase,
             lambda: clock.lasted,
             rows.folder,
+            workers,
         )
         self.flow, self.follows = Dataflow(lambda: clock.phase), alone  # whether it has steps to follow
         self.knows_updates = True  # or a script may read gradients anywhere, to change its weights itself

@@ -18,6 +18,7 @@ from .recording import come_last
 from .rows import StepLog, StepRows
 from .threads import Threads
 from .waits import Waits
+from .worker_lines import WorkerLines
 
 ROOMY, WIDE = 120, 150  # columns of a terminal
 SHORTEST, FIGURES = 8, 70  # columns of the bar, and of all else on its line
@@ -45,8 +46,9 @@ class StepRecorder(Callback):
     unless ``loggers`` is False.
     """
 
-    def __init__(self, path: str | Path, *, loggers: bool = True) -> None:
+    def __init__(self, path: str | Path, *, loggers: bool = True, workers: WorkerLines | None = None) -> None:
         self.path, self.loggers = Path(path), loggers
+        self._workers = workers  # of the next `fit`
         self.batch_size: int | None = None  # of the current step, where somebody knows better than its tensors
         self._clock: PhaseClock | None = None
         self._log: StepLog | None = None  # of the latest `fit`
@@ -56,10 +58,17 @@ class StepRecorder(Callback):
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is as newly made."""
-        return state_before_fit(self, _clock=None, _log=None, _waits=None, _profilers=[])
+        return state_before_fit(self, _clock=None, _log=None, _waits=None, _workers=None, _profilers=[])
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
-        """Become the last callback, after the checkpoints, so that a step ends after all others."""
+        """Become the last callback, after the checkpoints, so that a step ends after all others.
+
+        Workers are looked at from here on: `estimated_stepping_batches` in `configure_optimizers` starts them.
+        """
+        if stage == "fit" and self.path.parent.is_dir():
+            if self._workers is not None:  # of a `fit` that did not begin
+                self._workers.end()
+            self._workers = WorkerLines(self.path.parent)
         if self in trainer.callbacks:  # not of another callback, which passes on what it hears
             come_last(self, trainer)
 
@@ -89,7 +98,8 @@ class StepRecorder(Callback):
             self._waits = Waits(self._clock)
             self._waits.install()
         alone = not ranks and device.type == "cpu"
-        self._log = StepLog(self._clock, rows, checkpoints, self._waits, alone=alone)
+        self._log = StepLog(self._clock, rows, checkpoints, self._waits, alone=alone, workers=self._workers)
+        self._workers = None
 
     def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Begin the first step here; a run that is resumed within an epoch does not start that epoch again."""

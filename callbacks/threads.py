@@ -37,13 +37,20 @@ class Threads:
 
     From the second look on also in which lines the calling one is, while ``phase`` says in which phase, and ``lasted``
     for how many seconds already; those of loader workers that start meanwhile, which write them into a folder in
-    ``directory``; and how many differentiable operations the calling thread makes.
+    ``directory``, or those that ``workers`` looks at already; and how many differentiable operations the calling thread
+    makes.
     """
 
-    def __init__(self, phase: Callable[[], str], lasted: Callable[[], float], directory: Path) -> None:
+    def __init__(
+        self,
+        phase: Callable[[], str],
+        lasted: Callable[[], float],
+        directory: Path,
+        workers: WorkerLines | None = None,
+    ) -> None:
         self._phase, self._lasted = phase, lasted
         self._lines: Lines | None = None
-        self._workers = WorkerLines(directory)
+        self._workers = workers or WorkerLines(directory)
         self._operations = Operations()
         self._busy = dict[int, str]()  # names by ``ident``, at the last look
         self._began: float | None = None

@@ -19,6 +19,7 @@ from .contents import has_denormals, without_denormals
 VARIANTS = ("denormal", "dtype", "length")
 RUNS, LONG = 2, 0.05  # of each variant: the quicker one counts; seconds of one that needs no other
 AGAIN = 2  # times an operation runs again, at least
+COLD = 1e-3  # seconds: what takes longer in a step than here waits for new memory, of which float32 needs less
 ENOUGH = 2  # operations of one name, type and shapes, after which others are taken to be like them
 MOST = 5.0  # seconds, or as many as a step has
 _COPIED = 2**27  # bytes of operands and results, at most
@@ -76,6 +77,8 @@ class Variants:
                 left = min(left, before)
                 saved = min(before - after, left)
                 left -= max(0.0, saved)
+                if kind == "dtype" and dtype in (torch.float64, torch.complex128) and before > COLD:
+                    saved *= max(1.0, seconds / before)
                 slower[kind] = Slower(saved, details)  # negative by noise, or with a type that is slower here
                 if kind == "dtype":
                     alike.append((saved, seconds))

@@ -47,7 +47,7 @@ class WorkerLines:
         if not modules:
             return
         with suppress(OSError):
-            self._folder = Path(tempfile.mkdtemp(prefix="workers-", dir=directory.absolute()))
+            self._folder = Path(tempfile.mkdtemp(prefix="strobe-workers-", dir=directory.absolute()))
             self._put = [_LookedAt(module, str(self._folder)) for module in modules]
             atexit.register(self.end)
         for one in self._put:

@@ -1,6 +1,7 @@
 """Which lines loader workers are in."""
 
 import hashlib
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from torch.utils.data._utils import worker
 from torchvision.datasets import FakeData
 from torchvision.transforms import ColorJitter, Compose, ToTensor, v2
 
+from strobe.attach.callback import Strobe
 from strobe.callbacks import lines
 from strobe.callbacks.columns import COLLATING, LOADING
 from strobe.callbacks.steps import StepRecorder
@@ -142,6 +144,38 @@ def test_a_recorder_tells_of_the_workers_of_its_training_alone(recorder: StepRec
     seen = {str(one["function"]) for one in recorder.threads.lines() if one["phase"] == LOADING}
     assert "read_slowly" in seen
     assert "read_for_validation" not in seen
+    assert worker._worker_loop is LOOP
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_workers_that_start_while_optimizers_are_made_are_seen(
+    recorder: StepRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attached: bool
+) -> None:
+    """By `estimated_stepping_batches`: those that stay start never again. Nothing of it is left."""
+
+    class Scheduled(Model):
+        def configure_optimizers(self) -> Any:
+            assert self.trainer.estimated_stepping_batches
+            return super().configure_optimizers()
+
+    strobe = Strobe(tmp_path / "here", report=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    trainer = trainer_with(strobe if attached else recorder)
+    trainer.fit(Scheduled(), DataLoader(Slow(), 4, num_workers=1, persistent_workers=True), DataLoader(Other(), 4))
+    threads = (strobe._recorder if attached else recorder).threads
+    assert threads is not None
+    assert "read_slowly" in {one["function"] for one in threads.lines() if one["phase"] == LOADING}
+    assert not list(tmp_path.glob("strobe-workers*"))
+    assert worker._worker_loop is LOOP
+
+
+def test_workers_of_a_fit_that_does_not_begin_are_looked_at_no_more(tmp_path: Path) -> None:
+    class Failing(Model):
+        def configure_optimizers(self) -> Any:
+            raise ValueError("no optimizer")
+
+    with pytest.raises(ValueError, match="no optimizer"):
+        trainer_with(Strobe(tmp_path / "here")).fit(Failing(), DataLoader(Slow(), 4), DataLoader(Other(), 4))
     assert worker._worker_loop is LOOP
 
 

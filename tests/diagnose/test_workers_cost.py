@@ -262,6 +262,19 @@ def test_the_command_that_proves_what_one_thread_for_a_library_brings() -> None:
     assert spoken(searched, record, step).advice.endswith("Write OPENBLAS_NUM_THREADS=1 before the command.")
 
 
+def test_what_only_long_steps_do_may_be_torchs() -> None:
+    """An evaluation in every fiftieth step, say: operations are followed in the first steps alone."""
+    record = example("outside_torch")
+    (each,) = of("outside_torch", record)
+    own = next(one for one in record.items("lines") if one["torch"] is False)
+    record.summary["long_lines"] = [own]
+    (seldom,) = of("outside_torch", record)
+    assert "not in torch" in each.title
+    assert "torch" not in seldom.title + seldom.evidence
+    assert seldom.advice.startswith("Do it less often")
+    assert seldom.predicted_speedup == each.predicted_speedup
+
+
 def test_what_a_function_calls_in_a_library_comes_with_what_it_has_in_c() -> None:
     """Which has no frame: the two are one call."""
     record = example("outside_torch")

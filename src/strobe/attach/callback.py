@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import tempfile
 from collections.abc import Callable, Mapping
 from functools import partial
 from numbers import Integral
@@ -21,6 +22,7 @@ from strobe.callbacks.owners import restore_idle, skip_idle, state_before_fit
 from strobe.callbacks.recording import come_last
 from strobe.callbacks.steps import StepRecorder
 from strobe.callbacks.trace import TraceProfiler
+from strobe.callbacks.worker_lines import WorkerLines
 from strobe.measure import contention
 from strobe.process.output import note
 from strobe.process.signals import is_of_handler, postponed
@@ -76,10 +78,11 @@ class Strobe(Callback):
         self._others: LostRanks | None = None
         self._ending: OfScript | None = None
         self._before: contention.Reading | None = None
+        self._workers: WorkerLines | None = None  # of a `fit` that has not begun
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is as newly made."""
-        parts = dict.fromkeys(("place", "_listener", "_others", "_ending", "_before"))
+        parts = dict.fromkeys(("place", "_listener", "_others", "_ending", "_before", "_workers"))
         return state_before_fit(self, _parts=[], _recorder=StepRecorder(Path(), loggers=False), **parts)
 
     @property
@@ -88,8 +91,15 @@ class Strobe(Callback):
         return bool(self._parts[0].recording) if len(self._parts) > 1 else None  # the tracer comes first
 
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Go behind all other callbacks, so that a step ends after them."""
+        """Go behind all other callbacks, so that a step ends after them.
+
+        Workers are looked at from here on: `estimated_stepping_batches` in `configure_optimizers` starts them. There is
+        no directory of the record yet.
+        """
         self._begun = self._begun and stage != "fit"
+        if stage == "fit":
+            self._forget_workers()
+            self._workers = WorkerLines(Path(tempfile.gettempdir()))
         if stage == "fit" and self in trainer.callbacks:  # not of another callback, which passes on what it hears
             come_last(self, trainer)
 
@@ -144,6 +154,7 @@ class Strobe(Callback):
         """End the record: Lightning calls no `teardown` then."""
         if not self._begun and trainer.state.fn == "fit" and isinstance(exception, Exception):
             self._tell_of_none(trainer, exception)
+        self._forget_workers()
         if self._ending is not None:
             self._ending.tell(exception)
         with postponed(signal.SIGCHLD):  # by which torch learns of more workers that have died
@@ -151,6 +162,7 @@ class Strobe(Callback):
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End the record."""
+        self._forget_workers()
         self._guarded(self._end, trainer, "teardown", pl_module, stage)
 
     def _tell_of_none(self, trainer: Any, error: Exception) -> None:
@@ -180,7 +192,8 @@ class Strobe(Callback):
         self._ending = OfScript(trainer, str(place), partial(self._give_up, trainer))
         skip_idle(self, trainer)
         self._before = contention.read()
-        self._recorder = StepRecorder(place / "steps.csv", loggers=False)
+        self._recorder = StepRecorder(place / "steps.csv", loggers=False, workers=self._workers)
+        self._workers = None
         tracer = self._tracer(trainer, place) if trainer.is_global_zero else None
         self._parts = [part for part in (tracer, self._recorder) if part]
 
@@ -244,6 +257,11 @@ class Strobe(Callback):
         """Keep what is known already, for a report where the process is killed."""
         if self.place is not None and trainer.is_global_zero:
             begin(self._known(trainer, "failed", None)[0], self.place)
+
+    def _forget_workers(self) -> None:
+        if self._workers is not None:
+            self._workers.end()
+            self._workers = None
 
     def _let_go(self) -> None:
         self._parts, self._others = [], None

@@ -39,6 +39,16 @@ _ALONE_BACKWARD = (
     "those of a slice fill a whole tensor with zeros.",
     "Replace loops over time steps, samples or slices in the forward pass by a few operations on whole tensors.",
 )
+_SEEN = {  # whether each step does it
+    True: ", in lines where no operation of torch's was seen: NumPy or another library computes there, usually on one "
+    "core.",
+    False: " in the mean; only a few steps do it, which take longer.",
+}
+_LESS = {
+    True: "Do it once before training where it does not change, or in the data set, whose workers do it beside "
+    "training. What has to be in each step may need less of the data, or be a few operations of torch.",
+    False: "Do it less often, on less of the data, or with cheaper operations.",
+}
 GARBAGE = 0.03  # of the step, for garbage collection
 
 
@@ -152,21 +162,24 @@ def library_call(record: Record, step: Step) -> list[Finding]:
 
 
 def outside_torch(record: Record, step: Step) -> list[Finding]:
-    """A computing phase is notably long in code that is neither torch's nor Python's, such as NumPy's arithmetic."""
+    """A computing phase is notably long in code that is neither torch's nor Python's, such as NumPy's arithmetic.
+
+    What only a few steps do, all of them long, may be torch's: operations are followed in the first steps alone.
+    """
+    seldom = {one.get("function") for one in record.items("long_lines")}
     return [
         Finding(
             "outside_torch",
-            f"{percent(seconds / step.seconds)} of each step is spent in {name}, but not in torch",
-            f"It takes {duration(seconds)} of each {duration(step.seconds)} step, in lines where no operation of "
-            "torch's was seen: NumPy or another library computes there, usually on one core.",
-            "Do it once before training where it does not change, or in the data set, whose workers do it beside "
-            "training. What has to be in each step may need less of the data, or be a few operations of torch.",
+            f"{percent(seconds / step.seconds)} of each step is spent in {name}{', but not in torch' * each}",
+            f"It takes {duration(seconds)} of each {duration(step.seconds)} step{_SEEN[each]}",
+            _LESS[each],
             (),
             up_to(without(step, compute=seconds)),
             subject=name,
         )
         for name, (_, seconds) in in_functions(record).items()
         if seconds >= NOTABLE * step.seconds
+        for each in (name not in seldom,)
     ]
 
 
