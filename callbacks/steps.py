@@ -48,7 +48,7 @@ class StepRecorder(Callback):
 
     def __init__(self, path: str | Path, *, loggers: bool = True, workers: WorkerLines | None = None) -> None:
         self.path, self.loggers = Path(path), loggers
-        self._workers = workers  # of the next `fit`
+        self._workers = workers  # which are looked at already
         self.batch_size: int | None = None  # of the current step, where somebody knows better than its tensors
         self._clock: PhaseClock | None = None
         self._log: StepLog | None = None  # of the latest `fit`
@@ -61,14 +61,7 @@ class StepRecorder(Callback):
         return state_before_fit(self, _clock=None, _log=None, _waits=None, _workers=None, _profilers=[])
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
-        """Become the last callback, after the checkpoints, so that a step ends after all others.
-
-        Workers are looked at from here on: `estimated_stepping_batches` in `configure_optimizers` starts them.
-        """
-        if stage == "fit" and self.path.parent.is_dir():
-            if self._workers is not None:  # of a `fit` that did not begin
-                self._workers.end()
-            self._workers = WorkerLines(self.path.parent)
+        """Become the last callback, after the checkpoints, so that a step ends after all others."""
         if self in trainer.callbacks:  # not of another callback, which passes on what it hears
             come_last(self, trainer)
 

@@ -147,10 +147,7 @@ def test_a_recorder_tells_of_the_workers_of_its_training_alone(recorder: StepRec
     assert worker._worker_loop is LOOP
 
 
-@pytest.mark.parametrize("attached", [False, True])
-def test_workers_that_start_while_optimizers_are_made_are_seen(
-    recorder: StepRecorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, attached: bool
-) -> None:
+def test_workers_that_start_while_optimizers_are_made_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By `estimated_stepping_batches`: those that stay start never again. Nothing of it is left."""
 
     class Scheduled(Model):
@@ -160,9 +157,9 @@ def test_workers_that_start_while_optimizers_are_made_are_seen(
 
     strobe = Strobe(tmp_path / "here", report=False)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    trainer = trainer_with(strobe if attached else recorder)
+    trainer = trainer_with(strobe)
     trainer.fit(Scheduled(), DataLoader(Slow(), 4, num_workers=1, persistent_workers=True), DataLoader(Other(), 4))
-    threads = (strobe._recorder if attached else recorder).threads
+    threads = strobe._recorder.threads
     assert threads is not None
     assert "read_slowly" in {one["function"] for one in threads.lines() if one["phase"] == LOADING}
     assert not list(tmp_path.glob("strobe-workers*"))
