@@ -27,6 +27,12 @@ __all__ = ["often", "recorder"]
 LOOP = worker._worker_loop
 
 
+@pytest.fixture(autouse=True)
+def _nobody_else_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the tests before have left: a process looks at its workers once."""
+    monkeypatch.setattr(worker, "_worker_loop", LOOP)
+
+
 def read_slowly() -> None:
     time.sleep(0.05)
 

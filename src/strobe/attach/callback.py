@@ -78,7 +78,7 @@ class Strobe(Callback):
         self._others: LostRanks | None = None
         self._ending: OfScript | None = None
         self._before: contention.Reading | None = None
-        self._workers: WorkerLines | None = None  # of a `fit` that has not begun
+        self._workers: WorkerLines | None = None  # which are looked at before `fit` begins
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is as newly made."""
@@ -154,16 +154,16 @@ class Strobe(Callback):
         """End the record: Lightning calls no `teardown` then."""
         if not self._begun and trainer.state.fn == "fit" and isinstance(exception, Exception):
             self._tell_of_none(trainer, exception)
-        self._forget_workers()
         if self._ending is not None:
             self._ending.tell(exception)
         with postponed(signal.SIGCHLD):  # by which torch learns of more workers that have died
             self._guarded(self._end, trainer, "on_exception", pl_module, exception)
+        self._forget_workers()
 
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """End the record."""
-        self._forget_workers()
         self._guarded(self._end, trainer, "teardown", pl_module, stage)
+        self._forget_workers()
 
     def _tell_of_none(self, trainer: Any, error: Exception) -> None:
         """Say why there is no record; of several, such as the script's own and that of `strobe run`, one does."""
@@ -193,7 +193,6 @@ class Strobe(Callback):
         skip_idle(self, trainer)
         self._before = contention.read()
         self._recorder = StepRecorder(place / "steps.csv", loggers=False, workers=self._workers)
-        self._workers = None
         tracer = self._tracer(trainer, place) if trainer.is_global_zero else None
         self._parts = [part for part in (tracer, self._recorder) if part]
 
