@@ -31,6 +31,7 @@ EXPOSED = "exposed_wait"  # seconds of a step in which this rank waits for the o
 WAITS = tuple(f"wait_{phase}" for phase in PHASES)  # of these, in each phase
 RANKS = (EXPOSED, *WAITS, "elements", "started")  # only where there are several ranks
 RANKS_FOLDER = "ranks"  # of all ranks but the first, beside its rows
+LOOKS_FOLDER = "strobe-workers-"  # begins the name of the folder in which loader workers say where they were
 
 
 def rows_of(path: Path, rank: int) -> Path:

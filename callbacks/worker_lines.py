@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from .columns import LOADING
+from .columns import LOADING, LOOKS_FOLDER
 from .lines import Lines, Looks, core_seconds, seconds_without_core
 
 MOST = 64  # workers, after which none is looked at any more: they may start anew in each epoch
@@ -47,7 +47,7 @@ class WorkerLines:
         if not modules:
             return
         with suppress(OSError):
-            self._folder = Path(tempfile.mkdtemp(prefix="strobe-workers-", dir=directory.absolute()))
+            self._folder = Path(tempfile.mkdtemp(prefix=LOOKS_FOLDER, dir=directory.absolute()))
             self._put = [_LookedAt(module, str(self._folder)) for module in modules]
             atexit.register(self.end)
         for one in self._put:

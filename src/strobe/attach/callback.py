@@ -93,13 +93,14 @@ class Strobe(Callback):
     def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Go behind all other callbacks, so that a step ends after them.
 
-        Workers are looked at from here on: `estimated_stepping_batches` in `configure_optimizers` starts them. There is
-        no directory of the record yet.
+        Workers are looked at from here on: `estimated_stepping_batches` in `configure_optimizers` starts them. The
+        record may have no directory yet.
         """
         self._begun = self._begun and stage != "fit"
         if stage == "fit":
             self._forget_workers()
-            self._workers = WorkerLines(Path(tempfile.gettempdir()))
+            known = self.directory is not None and self.directory.is_dir()
+            self._workers = WorkerLines(Path(self.directory if known else tempfile.gettempdir()))
         if stage == "fit" and self in trainer.callbacks:  # not of another callback, which passes on what it hears
             come_last(self, trainer)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from strobe.callbacks.columns import LOOKS_FOLDER
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.rank import conclude
 from strobe.measure.timing import Rate
@@ -79,7 +80,7 @@ def probe_script(
 
 def keep_until_now(folder: Path, interrupt: BaseException) -> bool:
     """Make the record and the report of what a script that is ended has measured; False where no step was."""
-    for looks in folder.glob("workers-*"):  # of loader workers, which nobody has read
+    for looks in folder.glob(f"{LOOKS_FOLDER}*"):  # of loader workers, which nobody has read
         shutil.rmtree(looks, ignore_errors=True)
     if (folder / "summary.json").is_file():
         return True
