@@ -39,16 +39,17 @@ _ALONE_BACKWARD = (
     "those of a slice fill a whole tensor with zeros.",
     "Replace loops over time steps, samples or slices in the forward pass by a few operations on whole tensors.",
 )
-_SEEN = {  # whether each step does it
-    True: ", in lines where no operation of torch's was seen: NumPy or another library computes there, usually on one "
-    "core.",
-    False: " in the mean; only a few steps do it, which take longer.",
-}
-_LESS = {
-    True: "Do it once before training where it does not change, or in the data set, whose workers do it beside "
-    "training. What has to be in each step may need less of the data, or be a few operations of torch.",
-    False: "Do it less often, on less of the data, or with cheaper operations.",
-}
+_OUTSIDE = (  # what is said of the function, of its time, and what to do
+    ", but not in torch",
+    ", in lines where no operation of torch's was seen: NumPy or another library computes there, usually on one core.",
+    "Do it once before training where it does not change, or in the data set, whose workers do it beside training. "
+    "What has to be in each step may need less of the data, or be a few operations of torch.",
+)
+_SELDOM = (
+    "",
+    " on average; only a few steps do it, and these take longer.",
+    "Do it less often, on less of the data, or with cheaper operations.",
+)
 GARBAGE = 0.03  # of the step, for garbage collection
 
 
@@ -166,21 +167,23 @@ def outside_torch(record: Record, step: Step) -> list[Finding]:
 
     What only a few steps do, all of them long, may be torch's: operations are followed in the first steps alone.
     """
-    seldom = {one.get("function") for one in record.items("long_lines")}
-    return [
-        Finding(
-            "outside_torch",
-            f"{percent(seconds / step.seconds)} of each step is spent in {name}{', but not in torch' * each}",
-            f"It takes {duration(seconds)} of each {duration(step.seconds)} step{_SEEN[each]}",
-            _LESS[each],
-            (),
-            up_to(without(step, compute=seconds)),
-            subject=name,
+    findings, seldom = [], {one.get("function") for one in record.items("long_lines")}
+    for name, (_, seconds) in in_functions(record).items():
+        if seconds < NOTABLE * step.seconds:
+            continue
+        what, seen, advice = _SELDOM if name in seldom else _OUTSIDE
+        findings.append(
+            Finding(
+                "outside_torch",
+                f"{percent(seconds / step.seconds)} of each step is spent in {name}{what}",
+                f"It takes {duration(seconds)} of each {duration(step.seconds)} step{seen}",
+                advice,
+                (),
+                up_to(without(step, compute=seconds)),
+                subject=name,
+            )
         )
-        for name, (_, seconds) in in_functions(record).items()
-        if seconds >= NOTABLE * step.seconds
-        for each in (name not in seldom,)
-    ]
+    return findings
 
 
 def loop_code(record: Record, step: Step) -> Finding | None:
