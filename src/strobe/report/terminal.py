@@ -36,7 +36,7 @@ def print_summary(summary: dict[str, Any], run_dir: Path, console: Console) -> N
     console.print()
     console.rule(f"[bold {colour}]run {summary['status']}", align="left", style=colour)
     if summary["status"] == "interrupted" and (said := record.text("error", "message")):
-        console.print(Text(said))  # what failed is told last, on standard error
+        console.print(Text(said))  # the error of a failed run comes last, on stderr
     _print_verdict(record, console, min(console.width, _READABLE))
     console.print(table)
     path, report = shlex.quote(here(run_dir)), run_dir / "report.html"
