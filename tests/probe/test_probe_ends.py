@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from torch.utils.data._utils import worker
 
+from strobe.callbacks.worker_lines import WorkerLines
 from strobe.present.terminal import ProgressDisplay
 from strobe.probe import __main__ as command
-from strobe.probe.script import probe_script
+from strobe.probe.script import keep_until_now, probe_script
 from strobe.process.fork import COLOURS, Failure
 from support.entry_points import install
 from support.interruptions import small_disk
@@ -139,6 +141,18 @@ def test_where_nothing_was_measured_nothing_is_left(
         "Running the script until its first training, then measuring for up to 0:25, longer if steps are slow\n" in said
     )  # a line a stage
     assert "\r" not in said
+
+
+def test_the_folder_of_a_probes_workers_goes_where_nobody_has_read_it(tmp_path: Path) -> None:
+    (place := tmp_path / "out").mkdir()
+    loop, looking = worker._worker_loop, WorkerLines(place)
+    try:
+        (folder,) = place.iterdir()
+        assert not keep_until_now(place, KeyboardInterrupt())
+        assert not folder.exists()
+    finally:
+        looking.end()
+    assert worker._worker_loop is loop
 
 
 def test_a_stage_is_a_line_in_a_file_and_runs_down_in_a_terminal() -> None:
