@@ -99,8 +99,8 @@ class Strobe(Callback):
         self._begun = self._begun and stage != "fit"
         if stage == "fit":
             self._forget_workers()
-            known = self.directory is not None and self.directory.is_dir()
-            self._workers = WorkerLines(Path(self.directory if known else tempfile.gettempdir()))
+            known = self.directory if self.directory is not None and self.directory.is_dir() else None
+            self._workers = WorkerLines(known or Path(tempfile.gettempdir()))
         if stage == "fit" and self in trainer.callbacks:  # not of another callback, which passes on what it hears
             come_last(self, trainer)
 
