@@ -64,7 +64,7 @@ class Variants:
         if not _can_run_again(call):
             return {}
         dtype, shapes = _replaced(call), tuple(one.shape for one in (*call.read, *call.made))
-        alike = self._tried[call.name, dtype, shapes]
+        alike = self._tried[call.name, dtype, shapes, call.backward]
         if self._spent + AGAIN * seconds > max(MOST, sum(step.values())) or not _can_be_copied(call):
             return _estimated(alike or self._tried[call.name, dtype], seconds, dtype)
         began, slower, left = time.perf_counter(), dict[str, Slower](), math.inf
