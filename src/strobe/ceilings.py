@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 NAMES = {
+    "storage": "storage (not decoded)",
     "loader": "loader (without training)",
     "model": "model (one batch replayed)",
     "transfer": "transfer (host to GPU)",
+    "joint": "joint (on shared cores)",
 }
 HELP = """Measures what loader and model each reach alone, in images/s, for a configuration of train.py.
 
@@ -105,16 +107,11 @@ def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None
     if record["batch_bytes"] is not None:
         title += f", {record['batch_bytes'] / 1e6:,.2f} MB a batch"
     table = Table("ceiling", "images/s", "95% interval", "CPU ms an image", title=title)
-    if stored := record.get("storage"):
-        table.add_row("storage (not decoded)", _rate(stored["rate"]), "", "")
-    for side, name in NAMES.items():
-        if record[side] is None:
-            continue
-        low, high = record["intervals"][side]
-        cpu = record["cpu_seconds"].get(side)
-        table.add_row(name, _rate(record[side]), interval(low, high, _rate), "" if cpu is None else f"{cpu * 1e3:,.2f}")
-    if record["joint"] is not None:
-        table.add_row("joint (on shared cores)", _rate(record["joint"]), "", "")
+    for name, told in NAMES.items():
+        if (rate := (record.get("storage") or {}).get("rate") if name == "storage" else record[name]) is not None:
+            low, high = record["intervals"].get(name) or (None, None)
+            cpu = record["cpu_seconds"].get(name)
+            table.add_row(told, _rate(rate), interval(low, high, _rate), "" if cpu is None else f"{cpu * 1e3:,.2f}")
     if table.row_count:
         console.print(table)
     if record["reason"] is not None:
@@ -124,7 +121,7 @@ def print_ceilings(record: dict[str, Any], cfg: Any, console: "Console") -> None
 
 def explain(record: dict[str, Any], *, workers: int) -> list[str]:
     """Sentences on what bounds training."""
-    rates = {side: record[side] for side in NAMES if record[side] is not None}
+    rates = {side: record[side] for side in ("loader", "model", "transfer") if record[side] is not None}
     if "loader" not in rates or "model" not in rates:
         return []
     first, second = sorted(rates, key=lambda side: float(rates[side]))[:2]

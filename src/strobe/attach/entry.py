@@ -16,7 +16,7 @@ def callbacks() -> list[Any]:
     In the process of a script that is probed (``strobe probe``) its training is taken over instead.
     """
     if (asked := Asked.read()) is not None:
-        from strobe.attach.attending import attend
+        from strobe.attach.probing import attend
 
         attend(asked)
         _close_unasked()

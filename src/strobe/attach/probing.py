@@ -1,8 +1,14 @@
-"""In the process of a script that is probed: a stretch of its training is recorded, its sides are measured, it ends."""
+"""In the process of a script that is probed: its first training is taken over, of several ranks that of each.
 
+A stretch of it is recorded, its sides are measured, and it ends.
+"""
+
+import os
+import sys
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -11,9 +17,9 @@ from strobe.attach.between import Pauses, count_pauses
 from strobe.attach.callback import Strobe
 from strobe.attach.place import what_stopped
 from strobe.attach.probing_loop import PATIENCE, STRETCH, leave
-from strobe.attach.record import complete, meanwhile, save
+from strobe.attach.record import batches_of, complete, meanwhile, save
 from strobe.callbacks.accelerators import is_accelerator
-from strobe.diagnose.rank import FEWEST_STEPS
+from strobe.diagnose.rank import FEWEST_STEPS, NO_BATCHES
 from strobe.measure import contention
 from strobe.measure.timing import WARMUP_STEPS, clock
 from strobe.present.format import duration
@@ -27,6 +33,42 @@ from strobe.records.files import BEGUN, write_summary
 
 LOOKS, SYNCHRONISED = 2.0, 8  # seconds between looks at other ranks; steps between which a GPU's rank waits for itself
 UNLOGGED = "the script's own logging (logger.experiment), which is off here: strobe run shows what it costs"
+
+_taken: set[str] = set()
+
+
+def attend(asked: Asked) -> None:
+    """Take over the first training of this process, of each Lightning that it has imported."""
+    pipe = Connection(asked.pipe) if os.getpid() == asked.process else None  # of a rank that Lightning started
+    for name in takeover.PACKAGES:
+        if name in sys.modules and name not in _taken:
+            _taken.add(name)
+            trainer = sys.modules[name].Trainer
+            takeover.without_loggers(trainer, asked.scratch)
+            takeover.on_fit(trainer, partial(_begin, asked, pipe), partial(_ended, pipe))
+
+
+def _begin(asked: Asked, pipe: Connection | None, trainer: Any) -> None:
+    if trainer.num_nodes > 1:
+        leave(pipe, f"it trains on {trainer.num_nodes} nodes, and only one can be probed")
+    if trainer.world_size > 1 and (way := getattr(trainer.strategy.launcher, "_start_method", None)):
+        leave(pipe, f'its ranks begin by {way}; those of Trainer(strategy="ddp") can be probed')
+    if pipe is None and os.getppid() != asked.process:
+        leave(pipe, "another program starts its ranks; give the script itself, whose Trainer starts them")
+    pauses = Pauses()
+    pauses.note(trainer)
+    takeover.silence(trainer, asked.scratch)
+    trainer.callbacks = [*(one for one in trainer.callbacks if not _measures(one)), Probe(asked, pipe, pauses)]
+
+
+def _measures(callback: Any) -> bool:
+    """Whether it is one of Strobe's own, which would measure the measuring."""
+    return isinstance(callback, Strobe) or type(callback).__module__.startswith("strobe.")
+
+
+def _ended(pipe: Connection | None, trainer: Any) -> None:
+    told = f": {NO_BATCHES}" if batches_of(trainer) == 0 else ""
+    leave(pipe, f"its training ended before it could be measured{told}")
 
 
 class Probe(Strobe):

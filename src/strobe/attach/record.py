@@ -36,6 +36,11 @@ from strobe.report.terminal import print_summary  # noqa: E402
 random.setstate(_drawn)
 
 WRITTEN = ("summary.json", "steps.csv", "ranks", "report.html", "traces.html", "tables")  # besides traces
+UNKNOWN = (  # keys of ``summary.json`` whose values come later, if they do
+    *("verdict", "script", "settings", "data", "batch_size", "num_workers", "train_images", "image_size"),
+    *("machine", "startup_seconds", "ceilings", "efficiency", "trace_evidence", "worker_threads", "operations"),
+    *("padding", *KINDS, "ignored_labels", "batch_bytes", "batch_storage_bytes", "bytes"),
+)
 log = logging.getLogger(__name__)
 
 
@@ -76,47 +81,27 @@ def summarise(
         "date": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "status": status,
         "error": failed,
-        "verdict": None,
-        "script": None,
-        "settings": None,
-        "data": None,
+        **dict.fromkeys(UNKNOWN),
         "overrides": [],
         "choices": {},
         "loaders": [],
-        "batch_size": None,
-        "num_workers": None,
         "threads": torch.get_num_threads(),
         "accelerator": kind,
         "devices": trainer and trainer.num_devices,
         "world_size": world,
         "precision": trainer and str(trainer.precision),
         **told_by_weights(trainer.lightning_module.modules() if trainer and trainer.lightning_module else (), learning),
-        "train_images": None,
         "batches_per_epoch": batches_of(trainer) if trainer else None,
-        "image_size": None,
         "environment": environment.describe(device=device),
-        "machine": None,
-        "startup_seconds": None,
         **steps,
         "ranks": ranks,
-        "ceilings": None,
-        "efficiency": None,
         "memory": environment.peak_memory(device),
-        "trace_evidence": None,
         "findings": [],
         "lines": [],
         "long_lines": [],
-        "worker_threads": None,
-        "operations": None,
         "costliest": {},
-        "padding": None,
-        **dict.fromkeys(KINDS),
-        "ignored_labels": None,
-        "batch_bytes": None,
-        "batch_storage_bytes": None,
         "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.glob("tensorboard/**/*.pt.trace.json*")),
         "metrics": metrics,
-        "bytes": None,
     }
 
 

@@ -1,6 +1,7 @@
 """What a training is set to, as far as its Trainer and loaders tell: only attributes are read, no loader is used."""
 
 import gc
+import os
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from strobe.callbacks.loop import parameters_of
 from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.tracer import Tracer, profilers
 from strobe.diagnose.rules.debugging import PROFILERS
-from strobe.probe.described import of_a_trainer
+from strobe.measure.untouched import matmul_precision
+from strobe.probe.changes import BLAS, EACH, FOREACH, FUSED, MADE, is_convolutional
 from strobe.process.output import note
 
 SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
@@ -77,7 +79,50 @@ def settings_of(trainer: Any) -> dict[str, Any]:
     varies = any(type(one).__name__ == "GradientAccumulationScheduler" for one in trainer.callbacks)
     if trainer.lightning_module.automatic_optimization and not varies:
         config["trainer"]["accumulate_grad_batches"] = trainer.accumulate_grad_batches
-    return config | of_a_trainer(trainer, loaders_of(trainer.train_dataloader))
+    return config | _changeable(trainer, loaders_of(trainer.train_dataloader))
+
+
+def _changeable(trainer: Any, loaders: Sequence[Any]) -> dict[str, Any]:
+    """As :func:`changeable_of`, with whether the module is compiled.
+
+    For one that convolves images also its memory layout and ``benchmark``: whether cuDNN tries its algorithms.
+    """
+    if not hasattr(trainer, MADE):
+        return {}
+    settings = changeable_of({"loader": loaders, "trainer": [trainer], "optimizer": trainer.optimizers})
+    module = trainer.lightning_module
+    if is_convolutional(module):
+        convolutions = [part.weight for part in module.modules() if isinstance(part, torch.nn.Conv2d)]
+        if not torch.are_deterministic_algorithms_enabled():
+            settings["benchmark"] = torch.backends.cudnn.benchmark
+        settings["model"]["channels_last"] = any(not weight.is_contiguous() for weight in convolutions)
+    settings["model"]["compile"] = getattr(module, "_compiler_ctx", None) is not None or any(
+        hasattr(part, "_orig_mod") or getattr(part, "_compiled_call_impl", None) for part in module.modules()
+    )
+    return settings
+
+
+def changeable_of(parts: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    """The settings of a training, by its loaders and optimizers.
+
+    Returns:
+        ``data.batch_size``, where the script gave its only loader one; ``model``, how its optimizers update;
+        ``matmul_precision``; ``environment``, the variables that can be changed; ``made``, where the script made each
+        part. {} without :func:`strobe.probe.changes.install`.
+    """
+    made = {kind: [vars(one)[MADE] for one in several if MADE in vars(one)] for kind, several in parts.items()}
+    if not any(made.values()):
+        return {}
+    loaders, optimizers = parts["loader"], parts["optimizer"]
+    settings: dict[str, Any] = {"matmul_precision": matmul_precision(), "model": {}, "made": made}
+    settings["environment"] = {BLAS: os.environ.get(BLAS)}
+    if len(loaders) == 1 and "batch_size" in getattr(loaders[0], MADE, {"given": ()})["given"]:
+        settings["data"] = {"batch_size": loaders[0].batch_size}
+    if optimizers and all(type(one).__name__ in FUSED for one in optimizers):
+        settings["model"]["fused"] = all(one.defaults.get("fused") is True for one in optimizers)
+    if optimizers and all(type(one).__name__ in EACH for one in optimizers):
+        settings["model"][FOREACH] = all(one.defaults.get(FOREACH) is True for one in optimizers)
+    return settings
 
 
 def _validation(trainer: Any) -> dict[str, Any]:

@@ -10,20 +10,11 @@ from typing import Any
 
 import torch
 
+from strobe.attach import settings
 from strobe.attach.place import command, new_directory, stop, take_back, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, status_of, summarise
-from strobe.attach.settings import (
-    Asked,
-    device_of,
-    keeps_its_profiler,
-    loaders_of,
-    loading_of,
-    reference,
-    schedule_on,
-    updating,
-    what_is_loaded,
-)
+from strobe.attach.settings import Asked
 from strobe.attach.tracking import Loop, Tracker
 from strobe.attach.updates import FEWEST, Passes, Updates
 from strobe.attach.weights import Looks
@@ -39,7 +30,6 @@ from strobe.callbacks.waits import Waits
 from strobe.diagnose.foreign import UNSEEN
 from strobe.measure import contention
 from strobe.probe.ceilings import ENOUGH
-from strobe.probe.described import of_a_loop
 from strobe.process.signals import is_of_handler
 from strobe.records.files import BEGUN, make_room
 from strobe.records.joining import note_failure
@@ -58,11 +48,11 @@ class Training:
         self.named, self.report, self.unasked = asked.optimizers is not None, asked.report, asked.unasked
         self.probe = asked.probe
         # A probe reads the loader after the script has let go of it; otherwise that keeps its own time.
-        self.loader = reference(loader) if self.probe is None else lambda: loader
-        self.dataset = reference(getattr(loader, "dataset", None))
+        self.loader = settings.reference(loader) if self.probe is None else lambda: loader
+        self.dataset = settings.reference(getattr(loader, "dataset", None))
         self.loops = Tracker(self)
-        self.config = loading_of(loader) | {"loop": True, "unasked": asked.unasked}
-        self.known = what_is_loaded(loader)
+        self.config = settings.loading_of(loader) | {"loop": True, "unasked": asked.unasked}
+        self.known = settings.what_is_loaded(loader)
         with contextlib.suppress(Exception):
             self.known["batches_per_epoch"] = len(loader)
         self.trace: LoopTrace | None = None
@@ -71,9 +61,9 @@ class Training:
         self.elements: int | None = None  # of its tensors, among several ranks
         self.profiled = False
         self.machine = contention.Readings()
-        self.device = device = device_of(asked.optimizers)
+        self.device = device = settings.device_of(asked.optimizers)
         self.weights = Looks()
-        self.schedule = schedule_on(device, asked.schedule)
+        self.schedule = settings.schedule_on(device, asked.schedule)
         self.clock = Clock(DeviceClock(device=device) if is_accelerator(device) else None)
         self.waits = Waits(self.clock) if self.ranks > 1 else None
         self.phases = LoopPhases(self.clock, asked.optimizers, self.loops.owns, self.waits)
@@ -93,7 +83,7 @@ class Training:
             begin(self._summary("failed", None), self.place)  # for a report where the process is killed
         if self.waits is not None:
             self.waits.install()
-        if self.schedule and self.rank == 0 and not keeps_its_profiler():
+        if self.schedule and self.rank == 0 and not settings.keeps_its_profiler():
             place, schedule = self.place, Schedule(**self.schedule)
             loader = loop.asked.loader
             self.trace = LoopTrace(place / "tensorboard", place / "tables", schedule, loader, self.device)
@@ -157,7 +147,7 @@ class Training:
         images = None if self.size is None else self.size * self.ranks
         profiled, self.profiled = self.profiled, False
         if self.trace is not None:
-            if self.schedule and self.step + 1 == self.schedule["wait"] and keeps_its_profiler():
+            if self.schedule and self.step + 1 == self.schedule["wait"] and settings.keeps_its_profiler():
                 self.trace.abandon()
             self.trace.end_step()
             self.profiled = self.trace.recording
@@ -203,7 +193,7 @@ class Training:
         if self.step and not self.phases.passes:
             self.config["loop"] = UNSEEN
         optimizers = [one for one in self.phases.optimizers if not isinstance(one, Passes)]
-        self.config |= of_a_loop({"loader": loaders_of(self.loader()), "optimizer": optimizers})
+        self.config |= settings.changeable_of({"loader": settings.loaders_of(self.loader()), "optimizer": optimizers})
         return self._summary(status_of(error), error)
 
     def _summary(self, status: str, error: BaseException | None) -> dict[str, Any]:
@@ -221,7 +211,7 @@ class Training:
         self.log.knows_updates = len(optimizers) == len(self.phases.optimizers)
         self.config["updates_itself"] = not self.log.knows_updates
         if optimizers:
-            self.device, self.config["optimizer"] = device_of(optimizers), updating(optimizers)
+            self.device, self.config["optimizer"] = settings.device_of(optimizers), settings.updating(optimizers)
             self.weights.look(optimizers)
 
     def _let_go(self) -> None:

@@ -6,15 +6,6 @@ from typing import Self, TypeVar
 
 from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TextColumn,
-)
 from rich.text import Text
 
 Item = TypeVar("Item")
@@ -48,10 +39,10 @@ def clock(seconds: float | None) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-class _Left(ProgressColumn):
+class _Left(progress.ProgressColumn):
     """A countdown of the time left; empty while that is unknown."""
 
-    def render(self, task: Task) -> Text:
+    def render(self, task: progress.Task) -> Text:
         ends = task.fields["ends"]
         return Text("" if ends is None else f"{clock(ends - time.monotonic())} left")
 
@@ -62,22 +53,21 @@ class ProgressDisplay:
     Args:
         where: the console.
         total: how much there is to do; None if unknown, which shows no bar.
-        completed: how much of it was done before.
     """
 
-    def __init__(self, where: Console, total: int | None = None, completed: int = 0) -> None:
+    def __init__(self, where: Console, total: int | None = None) -> None:
         self._console = where
-        counted = () if total is None else (BarColumn(bar_width=24), MofNCompleteColumn())
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
+        counted = () if total is None else (progress.BarColumn(bar_width=24), progress.MofNCompleteColumn())
+        self._progress = progress.Progress(
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", markup=False),
             *counted,
             _Left(),
             console=where,
             transient=True,
             disable=not where.is_terminal,
         )
-        self._task = self._progress.add_task("", total=total, completed=completed, ends=None, visible=total is not None)
+        self._task = self._progress.add_task("", total=total, ends=None, visible=total is not None)
 
     def __enter__(self) -> Self:
         self._progress.start()

@@ -12,15 +12,7 @@ from pathlib import Path
 from strobe.attach.place import new_directory
 from strobe.errors import DataError, StrobeError
 from strobe.probe.risks import agree
-from strobe.process.launch import (
-    Parser,
-    command_of,
-    folder,
-    positive_seconds,
-    script_arguments,
-    start,
-    starts_ranks,
-)
+from strobe.process import launch
 from strobe.records.places import OUTPUT, discard
 
 ABOUT = """Run a script until its first training begins, and measure there: some seconds of that training, its loader
@@ -45,24 +37,24 @@ WARNING = "This runs {line} up to its first training, and trains for some second
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Ask, measure, print the verdict. Raises a StrobeError where nothing could be measured."""
-    parser = Parser(
+    parser = launch.Parser(
         prog="strobe probe",
         usage="strobe probe [--seconds S] [--out DIR] [--yes] SCRIPT.py|-m MODULE [ARGUMENTS ...]",
         description=ABOUT,
         epilog=EXAMPLES,
     )
     parser.add_argument(
-        "--seconds", type=positive_seconds, default=SECONDS, metavar="S", help="most seconds for each side (5)"
+        "--seconds", type=launch.positive_seconds, default=SECONDS, metavar="S", help="most seconds for each side (5)"
     )
     parser.add_argument(
-        "--out", type=folder, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)"
+        "--out", type=launch.folder, metavar="DIR", help="where the record goes (strobe-runs/DATE/TIME-SCRIPT)"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
-    script_arguments(parser)
+    launch.script_arguments(parser)
     options = parser.parse_args(arguments)
-    if starts_ranks(options.script):
+    if launch.starts_ranks(options.script):
         parser.error(f"{options.script} starts a script in several ranks; give that script, whose Trainer starts them")
-    command = command_of(options)
+    command = launch.command_of(options)
     agree(command, WARNING, yes=options.yes)
     # Only now, so that help and mistakes in the arguments are told at once.
     from rich.console import Console
@@ -106,4 +98,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    start(main)
+    launch.start(main)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from strobe.errors import ConfigError, DataError
+from strobe.errors import ConfigError, disk_errors
 
 _log = logging.getLogger(__name__)
 
@@ -20,17 +20,13 @@ def locked(path: Path) -> Iterator[None]:
         DataError: the file cannot be created.
     """
     lock = FileLock(path)
-    try:
+    with disk_errors(lambda why: f"Cannot lock {path}: {why}; choose a folder that you can write to."):
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)
         except Timeout:
             _log.info("Waiting for another process to release %s", path)
             lock.acquire()
-    except OSError as error:
-        raise DataError(
-            f"Cannot lock {path}: {error.strerror or error}; choose a folder that you can write to."
-        ) from error
     try:
         yield
     finally:

@@ -14,7 +14,7 @@ from strobe.present.raster import ink_on
 from strobe.records.run import Record, rate_of
 from strobe.report import wording
 from strobe.report.trace_page import first_trace, told
-from strobe.report.trace_steps import CSS
+from strobe.report.trace_parts import CSS
 from strobe.traces.compared import mean_of
 from strobe.traces.operators import kernels, operators
 from strobe.traces.rank import RankTrace, Read, read_trace

@@ -11,6 +11,7 @@ from strobe.present.page import write_whole
 from strobe.records.run import Record, load_record, rate_of
 from strobe.records.step_table import NO_STEPS, StepTable
 from strobe.records.tables import File, Operators, files_of, operators_of, steps_of
+from strobe.report import wording
 from strobe.report.cards import findings
 from strobe.report.evidence import memory, metrics, operators, trace
 from strobe.report.footer import environment, listing, traces
@@ -18,16 +19,6 @@ from strobe.report.ranks import ranks
 from strobe.report.steps import attribution, ceilings, lowest_ceiling, step
 from strobe.report.throughput import throughput
 from strobe.report.trace_page import write_run_page
-from strobe.report.wording import (
-    is_told,
-    rate_counts,
-    reason,
-    share_of_ceiling,
-    subject,
-    trust,
-    unit_of,
-    verdict,
-)
 from strobe.traces.rank import Read, read_trace
 
 NAME = "report.html"
@@ -82,7 +73,7 @@ def render(
     status = record.text("status") or "unknown"
     page = kit.Page(
         ": ".join(filter(None, (PurePath(name).name, first))),  # in a row of tabs the run comes first
-        subject(record),
+        wording.subject(record),
         first,
         _head(record, first, rest, name),
         sections,
@@ -96,11 +87,11 @@ def render(
 def _head(record: Record, first: str, rest: str, name: str) -> list[kit.Part]:
     """What is said below the headline: what went wrong, how far to trust the run, the main figures."""
     status, kind = record.text("status") or "unknown", record.text("error", "type") or ""
-    message, (level, trusted) = (record.text("error", "message") or "").strip(), trust(record)
+    message, (level, trusted) = (record.text("error", "message") or "").strip(), wording.trust(record)
     parts: list[kit.Part] = [kit.Paragraph(rest, "lede")] if rest else []
     if (kind or message) and not first.endswith(message or kind):
         title = "What stopped it" if status == "interrupted" else "What went wrong"
-        named = "" if message and is_told(record) else kind
+        named = "" if message and wording.is_told(record) else kind
         said = [kit.Pre(cut(message, LONGEST_ERROR))] if message else []
         parts += kit.notice(STATUS.get(status, "fair"), kit.Paragraph([kit.Text(title, "b"), named]), *said)
     parts += [kit.Paragraph(trusted, f"trust {level}")] if trusted else []
@@ -109,8 +100,8 @@ def _head(record: Record, first: str, rest: str, name: str) -> list[kit.Part]:
 
 def _told(record: Record) -> tuple[str, str]:
     """The headline, and what follows it: of a failed run its error; the longest phase where there is no verdict."""
-    first, rest = (text.replace(" -> ", " → ") for text in verdict(record))
-    if record.text("status") == "failed" and (why := reason(record)):
+    first, rest = (text.replace(" -> ", " → ") for text in wording.verdict(record))
+    if record.text("status") == "failed" and (why := wording.reason(record)):
         _, _, until = first.partition("; until then: ")
         bare = "" if record.text("error", "message") else "The run failed: "
         return cut(f"{bare}{why}", LONGEST_HEADLINE), until and f"Until then: {until} {rest}"
@@ -129,8 +120,8 @@ def _tiles(record: Record) -> list[kit.Tile]:
     """Images/s, the share of the ceiling, the step, the share of waiting; nothing where no step was measured."""
     tiles = []
     if rate := rate_of(record):
-        tiles.append(kit.Tile("Training", figure(rate), unit_of(record), rate_counts(record)))
-        share = share_of_ceiling(record)
+        tiles.append(kit.Tile("Training", figure(rate), wording.unit_of(record), wording.rate_counts(record)))
+        share = wording.share_of_ceiling(record)
         why = lowest_ceiling(record) if share is not None else "not known: see Ceilings"
         if ceiling_rates(record):
             tiles.append(kit.Tile("Share of the ceiling", "-" if share is None else percent(share), "", why))

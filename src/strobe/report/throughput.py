@@ -12,7 +12,7 @@ from markupsafe import Markup
 from strobe.diagnose.rank import ceiling_rates
 from strobe.measure.timing import WARMUP_STEPS
 from strobe.present.charts.scale import ticks
-from strobe.present.charts.svg import anchor_at, dot, label, line, path, rect, stretched, svg, tag
+from strobe.present.charts.svg import anchor_at, dot, label, line, path, plot, rect, stretched
 from strobe.present.format import counted, duration, figure, written
 from strobe.present.parts import Chart, Key, Section
 from strobe.records.columns import Floats, Ints
@@ -79,15 +79,11 @@ class Timeline:
 
     def draw(self) -> Markup:
         """The plot and the numbers beside it."""
-        marks = ticks(self.top)
-        grid = [line(0, self.y(mark), 1, self.y(mark), "grid") for mark in marks]
         data = _band(self) if self.banded else _dots(self)
         middle = figure(float(np.median(self.rates)))
         said = f"{self.unit} over {counted(len(self.steps), 'step')}, median {middle}"
-        drawn = svg(HEIGHT + _BELOW, said, [*grid, *data, *_references(self), *_lane(self), *_numbers(self)])
-        axis = [label(1, self.y(mark) + 4, written(mark), "axis", "end") for mark in marks]
-        numbers = tag("svg", axis, class_="y", width="46", height=HEIGHT + _BELOW, aria_hidden="true")
-        return tag("div", [numbers, drawn], class_="plot")
+        marks = {self.y(mark): written(mark) for mark in ticks(self.top)}
+        return plot(HEIGHT + _BELOW, said, marks, [*data, *_references(self), *_lane(self), *_numbers(self)])
 
     def zoom(self) -> dict[str, Any] | None:
         """The same steps for a chart to zoom into, where they are too many for dots and not too many for a page."""

@@ -16,10 +16,9 @@ from strobe.present.format import counted, duration, percent
 from strobe.present.page import render, write_whole
 from strobe.records.places import newest_of
 from strobe.records.run import Record
+from strobe.report import trace_parts
 from strobe.report.cards import findings
 from strobe.report.footer import TRACES
-from strobe.report.trace_steps import WHY, device, flames, in_perfetto, memory_held, side_by_side, steps
-from strobe.report.trace_tables import changed, kernel_table, operator_table
 from strobe.traces.compared import mean_of
 from strobe.traces.evidence import MOST_BYTES, text_bytes
 from strobe.traces.operators import kernels, operators
@@ -83,14 +82,14 @@ def trace_page(
     ]
     sections = [
         what_to_change(ranks[0], opened),
-        steps(ranks[0], opened, several=len(ranks) > 1),
-        device(ranks[0], opened),
-        side_by_side(ranks),
-        changed(before, ranks),
-        operator_table(ranks, rows),
-        kernel_table(ranks, on_device),
-        flames(ranks),
-        memory_held(ranks[0]),
+        trace_parts.steps(ranks[0], opened, several=len(ranks) > 1),
+        trace_parts.device(ranks[0], opened),
+        trace_parts.side_by_side(ranks),
+        trace_parts.changed(before, ranks),
+        trace_parts.operator_table(ranks, rows),
+        trace_parts.kernel_table(ranks, on_device),
+        trace_parts.flames(ranks),
+        trace_parts.memory_held(ranks[0]),
     ]
     page = kit.Page(
         ": ".join(filter(None, (name, said))),
@@ -117,7 +116,7 @@ def what_to_change(rank: RankTrace, opened: Mapping[Path, str]) -> kit.Section:
     for card in section.parts[0].cards if section.parts and isinstance(section.parts[0], kit.Cards) else ():
         texts = list(card["texts"])
         if span := where.get(card["cause"].replace(" ", "_")):
-            place = kit.Text("The longest one in Perfetto", link=in_perfetto(rank, opened, *span))
+            place = kit.Text("The longest one in Perfetto", link=trace_parts.in_perfetto(rank, opened, *span))
             texts.insert(1, kit.Paragraph(place, "note"))
         cards.append({**card, "texts": texts})
     told = kit.note("The rules for a run's steps find nothing here; they see only what the trace tells.")
@@ -150,7 +149,8 @@ def told(rank: RankTrace) -> tuple[str, str]:
     worst = max(idle, key=lambda cause: idle[cause], default="unknown")
     if share < 0.05:
         return f"The device works for {percent(1 - share)} of {of}.", rest
-    return (f"The device is idle for {percent(share)} of {of}, mostly because {WHY[worst].partition(':')[0]}.", rest)
+    why = trace_parts.WHY[worst].partition(":")[0]
+    return f"The device is idle for {percent(share)} of {of}, mostly because {why}.", rest
 
 
 def _tiles(ranks: Sequence[RankTrace]) -> list[kit.Tile]:

@@ -14,6 +14,7 @@ from strobe.diagnose.candidates import WORKERS
 from strobe.diagnose.foreign import argument, calls
 from strobe.errors import DataError
 from strobe.overrides import command_of, key_of
+from strobe.present.format import here
 from strobe.records.run import Record, load_record
 from strobe.tune.record import Tuning
 
@@ -77,9 +78,7 @@ class Edit:
         """The file, from the working folder, and the line; empty if that is not known."""
         if self.call is None or "file" not in self.call:
             return ""
-        file = Path(self.call["file"])
-        here = Path.cwd()
-        return f"{file.relative_to(here) if file.is_relative_to(here) else file}:{self.call['line']}"
+        return f"{here(Path(self.call['file']))}:{self.call['line']}"
 
 
 def edits(overrides: Sequence[str], made: Made) -> list[Edit]:
@@ -126,8 +125,9 @@ def applying(file: Path, edits: Sequence[Edit]) -> str:
     """The command that applies such a patch; from the files' root, where git would not find them from here."""
     noted = [edit.call for edit in edits if edit.call is not None and not edit.call["constructor"]]
     changed = [Path(call["file"]) for call in noted if "file" in call]
-    here, root = Path.cwd(), next(map(_root, changed), Path.cwd())
-    if here.is_relative_to(root) and all(path.is_relative_to(here) for path in changed):
+    folder = Path.cwd()
+    root = next(map(_root, changed), folder)
+    if folder.is_relative_to(root) and all(path.is_relative_to(folder) for path in changed):
         return shlex.join(["git", "apply", str(file)])
     return shlex.join(["git", "-C", str(root), "apply", str(file.absolute())])
 

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from strobe.present.page import OFFLINE, open_browser
+from strobe.process.fork import end_session
 from strobe.process.signals import noted
 from strobe.records.places import has_events, runs_in, traces_in
 from strobe.view.serving import address, announce, probe_port, reachable, take_port
@@ -45,7 +46,7 @@ def show(path: Path, host: str, port: int | None, *, browser: bool) -> None:
             stdout=output,
             stderr=subprocess.STDOUT,
             env=os.environ | {"TMPDIR": scratch},
-            process_group=0,  # of its own, with all that TensorBoard's plugins start
+            start_new_session=True,  # with all that TensorBoard's plugins start
         )
         try:
             shown, again = False, time.monotonic() + AGAIN
@@ -98,14 +99,10 @@ def _listening(host: str, port: int) -> bool:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """Ask the child to end, then kill what is left of its group."""
+    """Ask the child to end, then kill what is left of its session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGTERM)
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(GRACE)
-    deadline = time.monotonic() + 1
-    with contextlib.suppress(ProcessLookupError):
-        while time.monotonic() < deadline:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.poll()
-            time.sleep(0.02)
+    end_session(child.pid)
+    child.wait()

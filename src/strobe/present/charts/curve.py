@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from markupsafe import Markup
 
 from strobe.present.charts.scale import Scale, ticks
-from strobe.present.charts.svg import anchor_at, label, line, path, stretched, svg, tag
+from strobe.present.charts.svg import anchor_at, label, path, plot, stretched
 from strobe.present.format import duration
 
 HEIGHT, _BELOW = 160, 22  # pixels of the plot, and below it
@@ -14,15 +14,12 @@ HEIGHT, _BELOW = 160, 22  # pixels of the plot, and below it
 def curve(said: str, times: Sequence[float], values: Sequence[float], shown: Callable[[float], str]) -> Markup:
     """Values over seconds, of which there is one at least; ``shown`` writes a value, ``said`` is what it is."""
     end, top = max([*times, 1e-9]), 1.05 * max([*values, 1e-9])
-    marks = ticks(top, 4)
-    grid = [line(0, HEIGHT * (1 - mark / top), 1, HEIGHT * (1 - mark / top), "grid") for mark in marks]
     places = [(1000 * time / end, 1000 * (1 - value / top)) for time, value in zip(times, values, strict=True)]
     area = path([(places[0][0], 1000), *places, (places[-1][0], 1000)], "area", closed=True)
-    drawn = [*grid, stretched(0, HEIGHT, [area, path(places, "series s1")])]
+    drawn = [stretched(0, HEIGHT, [area, path(places, "series s1")])]
     scale = Scale(0.0, end)
     for mark in scale.marks(5):
         share = scale.place(mark)
         drawn.append(label(share, HEIGHT + 16, duration(mark) if mark else "0", "axis", anchor_at(share)))
-    numbers = [label(1, HEIGHT * (1 - mark / top) + 4, shown(mark), "axis", "end") for mark in marks]
-    beside = tag("svg", numbers, class_="y", width="46", height=HEIGHT + _BELOW, aria_hidden="true")
-    return tag("div", [beside, svg(HEIGHT + _BELOW, said, drawn)], class_="plot")
+    marks = {HEIGHT * (1 - mark / top): shown(mark) for mark in ticks(top, 4)}
+    return plot(HEIGHT + _BELOW, said, marks, drawn)

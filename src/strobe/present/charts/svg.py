@@ -1,6 +1,6 @@
 """Pieces of SVG, and whole pictures. Across a drawing places are percentages and text keeps its size, for phones."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -74,6 +74,14 @@ def path(points: Sequence[tuple[float, float]], css: str, *, closed: bool = Fals
     """A line through points, in thousandths of a ``stretched`` drawing."""
     way = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     return tag("path", class_=css, d=Markup(f"M{way}{'Z' * closed}"))
+
+
+def plot(height: float, said: str, marks: Mapping[float, str], parts: Iterable[str]) -> Markup:
+    """A drawing with a line at each mark, by pixels from the top, and what is written there at its left."""
+    grid = [line(0, place, 1, place, "grid") for place in marks]
+    numbers = [label(1, place + 4, text, "axis", "end") for place, text in marks.items()]
+    beside = tag("svg", numbers, class_="y", width="46", height=height, aria_hidden="true")
+    return tag("div", [beside, svg(height, said, [*grid, *parts])], class_="plot")
 
 
 def meter(share: float) -> Markup:
