@@ -286,15 +286,15 @@ def tiles(figures: Sequence[Tile]) -> list[Part]:
     return [Tiles(figures)] if figures else []
 
 
-def errors(ended: Iterable[tuple[str, str]]) -> list[Errors]:
-    """Each error with its number, and the cells that it ended; ``ended`` are cells and errors."""
+def errors(ended: Iterable[tuple[str, str]], mark: str = "[{}]") -> list[Errors]:
+    """Each error with its number, as ``mark`` has it, and the cells that it ended; ``ended`` are cells and errors."""
     cells: dict[str, list[str]] = {}
     for cell, error in ended:
         cells.setdefault(error, []).append(cell)
     lines = []
     for number, (error, names) in enumerate(cells.items(), 1):
         count = f" ({counted(len(names), 'cell')})" if len(names) > 1 else ""
-        lines.append((f"[{number}]", f"{cut('; '.join(names), 570)}{count}", error))
+        lines.append((mark.format(number), f"{cut('; '.join(names), 570)}{count}", error))
     return [Errors(lines)] if lines else []
 
 

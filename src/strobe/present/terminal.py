@@ -53,9 +53,10 @@ class ProgressDisplay:
     Args:
         where: the console.
         total: how much there is to do; None if unknown, which shows no bar.
+        completed: how much of it was done before.
     """
 
-    def __init__(self, where: Console, total: int | None = None) -> None:
+    def __init__(self, where: Console, total: int | None = None, completed: int = 0) -> None:
         self._console = where
         counted = () if total is None else (progress.BarColumn(bar_width=24), progress.MofNCompleteColumn())
         self._progress = progress.Progress(
@@ -67,7 +68,7 @@ class ProgressDisplay:
             transient=True,
             disable=not where.is_terminal,
         )
-        self._task = self._progress.add_task("", total=total, ends=None, visible=total is not None)
+        self._task = self._progress.add_task("", total=total, completed=completed, ends=None, visible=total is not None)
 
     def __enter__(self) -> Self:
         self._progress.start()

@@ -52,8 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--yes", action="store_true", help="do not ask")
     launch.script_arguments(parser)
     options = parser.parse_args(arguments)
-    if launch.starts_ranks(options.script):
-        parser.error(f"{options.script} starts a script in several ranks; give that script, whose Trainer starts them")
+    launch.refuse_launcher(parser, options.script)
     command = launch.command_of(options)
     agree(command, WARNING, yes=options.yes)
     # Only now, so that help and mistakes in the arguments are told at once.

@@ -26,6 +26,12 @@ def starts_ranks(script: str) -> bool:
     return Path(script).name in (*LAUNCHERS, *MODULES)
 
 
+def refuse_launcher(parser: argparse.ArgumentParser, script: str) -> None:
+    """End with a sentence where the script starts others, of which the parser's command would see nothing."""
+    if starts_ranks(script):
+        parser.error(f"{script} starts a script in several ranks; give that script, whose Trainer starts them")
+
+
 class Parser(argparse.ArgumentParser):
     """Tells a mistake in one sentence, with the option that was meant, and exits with 2.
 

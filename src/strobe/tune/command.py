@@ -13,7 +13,7 @@ from strobe.present.terminal import console as output
 from strobe.present.terminal import say
 from strobe.probe.risks import agree
 from strobe.probe.script import printed
-from strobe.process.launch import Parser, command_of, folder, positive_seconds, script_arguments
+from strobe.process.launch import Parser, command_of, folder, positive_seconds, refuse_launcher, script_arguments
 from strobe.process.locks import alone_in
 from strobe.records.places import TUNED, discard
 from strobe.tune import writing
@@ -53,7 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         KeyboardInterrupt: what was measured until then is kept, and the same command goes on from it.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
-    options, console = _parser().parse_args(words), output()
+    parser, console = _parser(), output()
+    options = parser.parse_args(words)
+    refuse_launcher(parser, options.script)
     script = Script(tuple(command_of(options)))
     over = None if options.over is None else options.over.split(",")
     if unknown := [name for name in over or () if name not in SEARCHED]:
