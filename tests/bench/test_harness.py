@@ -178,11 +178,20 @@ def test_no_ratio_is_taken_across_an_interruption(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"quick": True}, "quick was False, and is True"),
-        ({"overrides": ["suite=tiny", "seed=1"]}, "overrides was"),
-        ({"settings": {"turn": 3.0}}, "turn was 0.0, and is 3.0"),
-        ({"environment": HEADER["environment"] | {"cpu": "z"}}, "cpu was AMD EPYC 7B13, and is z"),
-        ({"environment": HEADER["environment"] | {"versions": {"torch": "3"}}}, "python was 3.11.7, and is None"),
+        ({"quick": True}, "quick: False in the earlier one, True in this one"),
+        (
+            {"overrides": ["suite=tiny", "seed=1"]},
+            "suite=tiny in the earlier one, suite=tiny seed=1 in this one",
+        ),
+        ({"settings": {"turn": 3.0}}, "turn_seconds: 0.0 in the earlier one, 3.0 in this one"),
+        (
+            {"environment": HEADER["environment"] | {"cpu": "z"}},
+            "processor: AMD EPYC 7B13 in the earlier one, z in",
+        ),
+        (
+            {"environment": HEADER["environment"] | {"versions": {"torch": "3"}}},
+            "python: 3.11.7 in the earlier one, none",
+        ),
     ],
 )
 def test_another_measurement_is_not_gone_on_with(tmp_path: Path, change: dict, words: str) -> None:

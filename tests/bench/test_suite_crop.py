@@ -16,7 +16,7 @@ from strobe.bench.suites.crop import cells
 from strobe.bench.suites.crop import suite as crop
 from strobe.bench.suites.crop.cells import ACTIVE, COLOURS, OFFSETS, Prepared, prepare
 from strobe.bench.suites.crop.decoders import CROP, DECODERS, Places, decode_batches, measured
-from strobe.bench.suites.crop.suite import DECODE, PIXELS, RANGES, STEP, WHOLE
+from strobe.bench.suites.crop.suite import DECODE, PARTS, PIXELS, STEP, WHOLE
 from strobe.callbacks.tracefile import read_trace
 from strobe.errors import ConfigError, DataError
 from strobe.present.parts import Table
@@ -135,9 +135,9 @@ def test_steps_train_on_workers_crops_and_the_first_trial_is_traced(photos: Path
     assert isinstance(done, Done)
     assert done.images == 2
     assert (done.seconds or 0) > 0
-    assert set(done.figures) == {*RANGES, WHOLE, PIXELS}
+    assert set(done.figures) == {*PARTS, WHOLE, PIXELS}
     assert all(seconds > 0 for seconds in done.figures.values())
-    assert sum(done.figures[name] for name in RANGES) <= done.figures[WHOLE]
+    assert sum(done.figures[name] for name in PARTS) <= done.figures[WHOLE]
     (path,) = (tmp_path / "tensorboard" / "pil").glob("*.pt.trace.json.gz")
     events = [event["name"] for event in read_trace(path)["traceEvents"] if event.get("cat") == "user_annotation"]
     assert (events.count(DECODE), events.count(STEP)) == (2 * ACTIVE, ACTIVE)
@@ -199,7 +199,7 @@ def test_the_page_shows_the_parts_of_a_step(tmp_path: Path) -> None:
     assert crop.sections(record, tmp_path) == []
     for cell in record["cells"]:
         if cell["visits"]:
-            seconds = {**dict.fromkeys(RANGES, 0.01), DECODE: 0.04 if cell["column"] == "pil" else 0.02, WHOLE: 0.1}
+            seconds = {**dict.fromkeys(PARTS, 0.01), DECODE: 0.04 if cell["column"] == "pil" else 0.02, WHOLE: 0.1}
             cell["figures"] = {name: {"median": value, "low": value, "high": value} for name, value in seconds.items()}
     (section,) = crop.sections(record, tmp_path)
     first, second = section.text.splitlines()

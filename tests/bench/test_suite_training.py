@@ -11,7 +11,6 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from strobe.app.build.instantiate import build
 from strobe.bench import steady as trainings
 from strobe.bench.harness.trial import Report, measure
 from strobe.bench.inputs import prepared
@@ -215,7 +214,7 @@ def test_a_training_that_ends_before_its_measurement_is_an_error(tmp_path: Path)
 def test_workers_are_warm_after_a_wave_and_timed_in_whole_turns(tmp_path: Path) -> None:
     overrides = [*trial_of(tmp_path).overrides, "engine.num_workers=4", "engine.prefetch_factor=3"]
     cfg = trainings.ready(overrides)
-    window = trainings.window_of(cfg, build(cfg, tmp_path), math.inf, most=5)  # less than an epoch of 23 steps
+    _, window = trainings.begun(cfg, tmp_path, math.inf, most=5)  # less than an epoch of 23 steps
     calls = 1
     while not window.add(8):
         calls += 1

@@ -52,7 +52,7 @@ def test_what_is_recommended_is_right_if_it_has_a_remedy() -> None:
     cells = len(archive.cells) + len(churn.cells)
     assert told[4].startswith(f"found/best: 0.84 in the median (aim 0.95); 18 trainings beside {cells} of the grids, ")
     late = tuned(["engine.num_workers=8"], 2.0, 2.0) | {"told": "nothing", "prescribed": ["threads=1"]}
-    assert (archive.is_right(late), archive.is_right_at_once(late)) == (True, False)
+    assert (archive.is_right(late), archive.is_right(late, "prescribed")) == (True, False)
 
 
 @pytest.mark.parametrize("content", ["", "[{}]", json.dumps([{"file": "no.py", "half": "", "remedy": [], "grid": []}])])

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from strobe.bench.harness.declare import Input, Request, Suite
 from strobe.bench.harness.results import NAME, Results
 from strobe.bench.harness.schedule import Bar, Campaign, Settings
 from strobe.errors import ConfigError, DataError, StrobeError
+from strobe.measure.environment import installed
 from strobe.overrides import key_of
 from strobe.present.terminal import clock, say
 from strobe.present.terminal import console as output
@@ -156,11 +156,7 @@ def _find(pipe: Connection, search: Callable[[Request, Path], Input], request: R
 
 def header(cfg: DictConfig, suite: Suite, source: Input, machine: dict[str, Any]) -> dict[str, Any]:
     """What ``results.json`` holds besides the cells."""
-    for package in suite.packages:
-        try:
-            machine["versions"][package] = version(package)
-        except PackageNotFoundError:
-            machine["versions"][package] = None
+    machine["versions"] |= dict.fromkeys(suite.packages) | installed(*suite.packages)
     caches = {cell.cache for cell in suite.cells if cell.cache}
     return {
         "suite": suite.name,

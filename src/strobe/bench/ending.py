@@ -15,8 +15,8 @@ from strobe.bench.harness import baseline
 from strobe.bench.harness.baseline import Baseline
 from strobe.bench.harness.declare import Section, Suite
 from strobe.bench.harness.results import Results, failures
-from strobe.bench.shown import ONE_TRIAL, Shown, ranges, shown_of
-from strobe.present.format import counted, estimate, figure
+from strobe.bench.shown import ONE_TRIAL, Shown, ranges, shown_of, spanned
+from strobe.present.format import estimate, figure
 from strobe.present.terminal import say
 from strobe.records.files import interval_columns, whole, write_csv
 
@@ -90,9 +90,7 @@ def save_measurements(path: Path, record: Mapping[str, Any]) -> None:
 def effort(record: Mapping[str, Any]) -> str:
     """How much was measured, and why it ended, in a sentence."""
     counts = [len(cell["visits"]) for cell in record["cells"] if cell["status"] == "measured"]
-    fewest, most = min(counts, default=0), max(counts, default=0)
-    trials = counted(most, "trial") if fewest == most else f"{fewest} to {most} trials"
-    sentence = f"{trials} a cell in {record['seconds']:,.0f} s"
+    sentence = f"{spanned(counts or [0], 'trial')} a cell in {record['seconds']:,.0f} s"
     if record["budget_spent"]:
         budget = f"{record['settings']['budget']:g}"
         sentence += f"; budget_seconds={budget} ended it; to continue, give more, and the same hydra.run.dir"

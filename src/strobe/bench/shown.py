@@ -153,3 +153,9 @@ def ranges(cells: Sequence[CellRecord]) -> str:
 def setting(key: str, value: Any) -> str:
     """``4 threads``, ``cold``; nothing where it does not matter."""
     return counted(value, "thread") if key == "threads" else value or ""
+
+
+def spanned(numbers: Sequence[int], noun: str) -> str:
+    """``5 trials``, or ``3 to 7 trials``."""
+    least, most = min(numbers), max(numbers)
+    return counted(most, noun) if least == most else f"{least:,} to {counted(most, noun)}"

@@ -14,6 +14,10 @@ class SmallNetwork(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Logits."""
-        features: Tensor = self.conv2(self.conv1(images).relu()).relu().mean((2, 3))
-        logits: Tensor = self.head(features)
+        logits: Tensor = self.head(self.conv2(self.features(images)).relu().mean((2, 3)))
         return logits
+
+    def features(self, images: Tensor) -> Tensor:
+        """The first layer's (N, 32, H / 4, W / 4), in which another network does more."""
+        found: Tensor = self.conv1(images).relu()
+        return found

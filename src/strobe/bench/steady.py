@@ -56,10 +56,11 @@ def ready(overrides: Sequence[str], *, plain: bool = False) -> DictConfig:
     return cfg
 
 
-def window_of(cfg: DictConfig, parts: Parts, seconds: float, **options: Any) -> Window:
-    """A window on the trainer's device, with a warm-up that uses up the batches that workers had ready at first."""
-    workers = workers_beside(cfg.engine)
-    return Window(
+def begun(cfg: DictConfig, folder: Path, seconds: float, **options: Any) -> tuple[Parts, Window]:
+    """A training, and a window on its device, whose warm-up uses up the batches that workers had ready at first."""
+    torch.manual_seed(0)
+    parts, workers = build(cfg, folder), workers_beside(cfg.engine)
+    window = Window(
         seconds,
         warmup=max(WARMUP_STEPS, workers * (cfg.engine.prefetch_factor + 1) if workers else 0),
         multiple=max(1, workers),
@@ -67,6 +68,7 @@ def window_of(cfg: DictConfig, parts: Parts, seconds: float, **options: Any) -> 
         clock=clock(parts.trainer.strategy.root_device),
         **options,
     )
+    return parts, window
 
 
 def apply(
@@ -81,9 +83,7 @@ def apply(
 
     ``options`` are the window's. A ConfigError tells that training ended before the window.
     """
-    torch.manual_seed(0)
-    parts = build(cfg, folder)
-    window = window_of(cfg, parts, seconds, **options)
+    parts, window = begun(cfg, folder, seconds, **options)
     fit(parts, Stepping(window.add), *besides, without=without)
     if not window.seconds:
         raise ConfigError(
@@ -109,9 +109,7 @@ def fit(parts: Parts, *besides: Callback, without: type[Callback] | None = None)
 
 def plainly(cfg: DictConfig, folder: Path, seconds: float, **options: Any) -> Window:
     """Train in a hand-written loop: same data, loading, device, scaling, precision, network and optimizer."""
-    torch.manual_seed(0)
-    parts = build(cfg, folder)
-    window = window_of(cfg, parts, seconds, **options)
+    parts, window = begun(cfg, folder, seconds, **options)
     device, precision = parts.trainer.strategy.root_device, parts.trainer.precision_plugin
     network, data = parts.model.network.to(device).train(), parts.data
     data.trainer = parts.trainer  # which tells it whether to pin memory

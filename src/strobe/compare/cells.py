@@ -16,10 +16,12 @@ from strobe.report.wording import all_rates, share_of_ceiling
 CEILINGS = ("storage", "loader", "model", "joint")
 MEMORY = ("rss_peak_bytes", "device_peak_bytes")
 ACCURACY = ("test/accuracy", "val/accuracy")
-_SUMMARY = ("batch_size", "num_workers", "accelerator", "devices", "world_size", "precision", "threads")
 _CHOICES = ("loader", "engine", "data", "model", "profiler", "trainer")
-BATCH = "data.batch_size"
-_KEYS = {"batch_size": BATCH, "num_workers": "engine.num_workers", "threads": "threads"}  # else below ``trainer``
+BATCH, WORKERS = "data.batch_size", "engine.num_workers"
+SETTINGS = {  # as a record calls them, with their keys
+    **{"batch_size": BATCH, "num_workers": WORKERS, "threads": "threads"},
+    **{name: f"trainer.{name}" for name in ("accelerator", "devices", "world_size", "precision")},
+}
 LEARNING_RATE = frozenset({"model.lr", "model.lr_scaling", "model.lr_batch_size"})  # follow the batch size
 DEFAULTS = "defaults"  # a cell that gives none of the overrides in which others differ
 
@@ -154,10 +156,10 @@ def _run(run: Trained, folder: Path) -> dict[str, Any]:
 def _settings(run: Trained) -> dict[str, Any]:
     """The settings as the run's record tells them; of one that failed early, what its overrides say."""
     record, values = run.record, dict[str, Any]()
-    for name in _SUMMARY:
+    for name, key in SETTINGS.items():
         value = record.summary.get(name)
         if not isinstance(value, (int, str)):
-            value = run.overrides.get(_KEYS.get(name, f"trainer.{name}"))
+            value = run.overrides.get(key)
             value = int(value) if value and value.isdecimal() else value
         values[name] = value
     for name in _CHOICES:

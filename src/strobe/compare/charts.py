@@ -6,8 +6,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from strobe.compare.cells import LEARNING_RATE
-from strobe.compare.shown import BATCH_SIZE, DEVICE, WORKERS, ComparedCell, Comparison, between
+from strobe.compare.cells import BATCH, LEARNING_RATE, WORKERS
+from strobe.compare.shown import DEVICE, ComparedCell, Comparison, between
 from strobe.compare.speeds import ALONE
 from strobe.present import parts as kit
 from strobe.present.charts.lines import SERIES, Point, Series, lines
@@ -38,7 +38,7 @@ _OTHER = "M-5 0a5 5 0 1 0 10 0a5 5 0 1 0-10 0Z"
 _Line = Mapping[float, ComparedCell]  # cells that differ in one setting alone, by its value
 # A setting in words and as records have it; keys in which a line's cells differ.
 _Over = tuple[str, str, frozenset[str]]
-_BATCH: _Over = ("batch size", "batch_size", frozenset({BATCH_SIZE, *LEARNING_RATE}))
+_BATCH: _Over = ("batch size", "batch_size", frozenset({BATCH, *LEARNING_RATE}))
 _WORKERS: _Over = ("workers", "num_workers", frozenset({WORKERS}))
 
 

@@ -76,23 +76,24 @@ def gather(request: Request) -> dict[str, Any]:
             raise DataError(f"--baseline {request.baseline} has no completed run with a measured step; name another")
         elsewhere = grouped(list(baseline.everything()))
         keys = differing([runs[0].overrides for runs in (*runs_of.values(), *elsewhere.values())])
-    measured = dict[Key | None, Sequence[Trained]](runs_of.items())
-    if baseline.runs and baseline.key is None:  # it lies elsewhere
-        measured[None] = baseline.runs
-    speeds = Speeds(measured)
+    sides = dict[Key | None, Sequence[Trained]](runs_of.items())
+    if baseline.runs and baseline.key is None:  # it lies elsewhere, and is a row besides
+        sides[None] = baseline.runs
+    speeds, name = Speeds(sides), ""
     keyed, cases = list[tuple[Key | None, CellRecord]](), list[Case]()
-    for key, runs in runs_of.items():
+    for key, runs in sides.items():
         cell = describe(runs, keys, request.folder)
         if len(runs_of) == 1 and not elsewhere:
             cell["name"] = name_of(runs[0].overrides, list(runs[0].overrides))
-        if key == baseline.key:
-            cell["verdict"] = "baseline"
-        else:
+        if key is None and cell["name"] in {other["name"] for _, other in keyed}:
+            cell["name"] += f" ({baseline.where})"
+        if key is not None and key != baseline.key:
             cases.append(_judged(cell, runs, baseline, key, speeds))
+        else:
+            cell["verdict"], name = "baseline", str(cell["name"])
         keyed.append((key, cell))
     _conclude([cell for key, cell in keyed if key != baseline.key], cases)
-    name = _baseline_name(baseline, keyed, keys, request.folder)
-    named = [(str(cell["name"]), runs_of[key] if key is not None else baseline.runs) for key, cell in keyed]
+    named = [(str(cell["name"]), sides[key]) for key, cell in keyed]
     named += [(f"{name_of(dict(key), keys)} in {baseline.where}", runs) for key, runs in baseline.namesakes.items()]
     ranked = [pair for pair in keyed if pair[1]["images_per_second"]]
     ranked.sort(key=lambda pair: -pair[1]["images_per_second"]["median"])
@@ -111,7 +112,7 @@ def gather(request: Request) -> dict[str, Any]:
         "made": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "command": request.command,
         "title": title if len(request.paths) == 1 else f"{title} and {len(request.paths) - 1} more",
-        "baseline": name,
+        "baseline": name or None,
         # The machine of the first run that names one; where the others differ stands in ``unlike``.
         "environment": next((environment for run in runs if (environment := run.record.mapping("environment"))), {}),
         "against": None if baseline.where is None else str(baseline.where),
@@ -167,20 +168,6 @@ def _mark_fastest(ranked: Sequence[tuple[Key | None, CellRecord]], speeds: Speed
         for key, other in completed[1:]:
             other["fastest"] = ties[key]
         cell["fastest"] = True if {True, False} & set(ties.values()) else None
-
-
-def _baseline_name(
-    baseline: Baseline, cells: list[tuple[Key | None, CellRecord]], keys: Sequence[str], folder: Path
-) -> str | None:
-    """The name of the cell that all are compared with; it becomes a row if it comes from elsewhere."""
-    if not baseline.runs:
-        return None
-    if baseline.key is None:
-        row = describe(baseline.runs, keys, folder)
-        if row["name"] in {cell["name"] for _, cell in cells}:
-            row["name"] += f" ({baseline.where})"
-        cells.append((None, row | {"verdict": "baseline"}))
-    return next(str(cell["name"]) for _, cell in cells if cell["verdict"] == "baseline")
 
 
 def _busy(cells: Sequence[tuple[str, Sequence[Trained]]]) -> list[str]:

@@ -10,11 +10,10 @@ from markupsafe import Markup
 
 from strobe.compare.charts import devices, operators, over_batch, over_workers, phases, speedups
 from strobe.compare.shown import DEFAULT, MARKS, ComparedCell, Comparison, comparison_of
+from strobe.present import page as pages
 from strobe.present import parts as kit
 from strobe.present.charts.svg import rect, svg, whisker
 from strobe.present.format import Value, counted, cut, duration, figure, interval, percent, size, times
-from strobe.present.page import render as rendered
-from strobe.present.page import shown
 from strobe.report.footer import machine, versions
 
 TALL = 30  # rows, from which on the table scrolls in a box of its own
@@ -61,7 +60,7 @@ def render(comparison: Mapping[str, Any]) -> str:
     page = kit.Page(
         f"{title} - Strobe",
         ("comparison", environment.get("host"), device, made),
-        shown(headline, _LONGEST),
+        pages.shown(headline, _LONGEST),
         _head(compared),
         sections,
         "comparison.json; works offline.",
@@ -69,7 +68,7 @@ def render(comparison: Mapping[str, Any]) -> str:
         "comparison",
         long=len(headline) > _LONG,
     )
-    return rendered(page)
+    return pages.render(page)
 
 
 def _head(compared: Comparison) -> list[kit.Part]:
@@ -79,7 +78,7 @@ def _head(compared: Comparison) -> list[kit.Part]:
     if lede := " ".join(f"{words.rstrip('.')}." for words in record.items("notes")):
         parts.append(kit.Paragraph(lede, "lede"))
     parts += [kit.Tiles(_tiles(compared)), *_regression(record.mapping("regression"))]
-    if unlike := [kit.Text(shown(line, 2000)) for line in record.items("unlike")]:
+    if unlike := [kit.Text(pages.shown(line, 2000)) for line in record.items("unlike")]:
         title = kit.Paragraph(kit.Text("Not the same in all runs:", "b"))
         parts += kit.notice("fair unlike", title, kit.Files(unlike, ""))
     return [*parts, kit.Paragraph(record.summary["title"], "run-name")]
@@ -218,7 +217,7 @@ def _setting(key: str) -> _Column:
         value, given = cell.setting(key)
         return kit.Text(value, "span", "name" if given else "name none")
 
-    return _Column(key, show, "setting", kit.Text(Markup(_BREAKS.sub(r"\1<wbr/>", str(shown(key, 80)))), "code"))
+    return _Column(key, show, "setting", kit.Text(Markup(_BREAKS.sub(r"\1<wbr/>", str(pages.shown(key, 80)))), "code"))
 
 
 def _rates(compared: Comparison, errors: Sequence[str]) -> list[_Column]:
@@ -319,6 +318,5 @@ def method(compared: Comparison) -> kit.Section:
     if (share := record.number("environment", "page_cache")) is not None:
         pairs.append(("In the page cache when training began", percent(share)))
     parts += [*kit.facts([*pairs, *versions(environment)]), kit.Command(record.summary["command"], "Compare again")]
-    files = kit.Files([kit.link(name, name, words) for name, words in _FILES.items()], "figures-files")
-    parts.append(kit.Block([kit.Heading("The figures, to be read by programs"), files]))
+    parts.append(kit.figures(_FILES))
     return kit.Section("method", "How it was measured", "And the files beside this page.", parts)

@@ -34,11 +34,6 @@ class Trained:
         return rate_of(self.record) if self.status == "completed" else None
 
     @property
-    def day(self) -> str:
-        """On which it trained, such as ``2026-11-27``; of a record without a date the day of its file."""
-        return self.ended.date().isoformat()
-
-    @property
     def ended(self) -> datetime:
         """When its record was written; of a record without a date when its file was."""
         date = self.record.text("date")

@@ -7,16 +7,12 @@ from functools import cached_property
 from typing import Any
 
 from strobe.callbacks.columns import PHASES
-from strobe.compare.cells import ACCURACY, BATCH
+from strobe.compare.cells import ACCURACY, SETTINGS
 from strobe.present.format import Value, counted, percent
 from strobe.present.parts import Text
 from strobe.records.run import Record
 
-BATCH_SIZE, WORKERS = BATCH, "engine.num_workers"
-_USED = {  # what a record says of the keys that are not called the same there
-    **{f"trainer.{name}": name for name in ("accelerator", "devices", "precision")},
-    **{BATCH_SIZE: "batch_size", WORKERS: "num_workers", "model.channels_last": "channels_last"},
-}
+_USED = {key: name for name, key in SETTINGS.items()} | {"model.channels_last": "channels_last"}  # in a record
 DEVICE = frozenset({"trainer", "trainer.accelerator", "trainer.devices", "accelerator", "devices"})
 DEFAULT = "default"
 MARKS = {"faster": "\u25b2", "slower": "\u25bc", "no difference": "=", "baseline": "\u25c6"}

@@ -27,16 +27,11 @@ def _told() -> str | None:
     return None
 
 
-def _matmuls() -> dict[Any, str]:
-    """The settings of each kind of device's products, where torch has them, with their values."""
-    both: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]
-    return {one: one.fp32_precision for one in both if hasattr(one, "fp32_precision")}
-
-
 def kernels_kept() -> Callable[[], None]:
     """Call what this returns to choose kernels as torch does now: cuDNN's flags, digits of float32 products."""
     cudnn = torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic
-    digits, matmuls = _told(), _matmuls()
+    both: list[Any] = [torch.backends.cuda.matmul, getattr(torch.backends.mkldnn, "matmul", None)]  # devices' products
+    digits, matmuls = _told(), {one: one.fp32_precision for one in both if hasattr(one, "fp32_precision")}
 
     def restore() -> None:
         torch.backends.cudnn.benchmark, torch.backends.cudnn.deterministic = cudnn

@@ -276,6 +276,12 @@ def link(path: str | None, words: str, *small: str) -> Text:
     return Text(words, small=small, link=f"./{quote(path.encode('utf-8', 'replace'))}")
 
 
+def figures(files: Mapping[str, str]) -> Block:
+    """The files beside a page that programs read, each with what it is."""
+    links = [link(name, name, words) for name, words in files.items()]
+    return Block([Heading("The figures, to be read by programs"), Files(links, "figures-files")])
+
+
 def notice(css: str, *parts: Part) -> list[Part]:
     """What must be seen before any figure: ``bad``, ``fair`` or ``good``."""
     return [Block(parts, f"error {css}")] if parts else []

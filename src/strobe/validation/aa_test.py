@@ -5,22 +5,17 @@
     python -m strobe.validation.aa_test --duels SCRIPT ... [--minutes 9] [--seconds 0.5] [--keep FOLDER]
     python -m strobe.validation.aa_test [--trials] --from FOLDER
 
-One configuration is trained N times, each for some seconds in a process of its own. Its runs are then dealt to two
-sides, as a sweep of two cells would have had them, and compared as ``python -m strobe.compare`` does. With ``--trials``
-it trains all the time, as the incumbent of a search does. Candidates of the same configuration take turns with it, each
-in a process of its own and until its trial is over, as proposals of ``python -m strobe.tune`` do, at the share of false
-alarms that each of a search's proposals may have. From the same turns follows what a single trial would have found.
-KEY=VALUE goes to every training. With ``--duels`` each script takes turns with itself, as ``strobe duel`` lets any
-script do; ``"train.py --lr 1"`` is one with arguments. ``--from`` takes what lies in a folder. See docs/bench/same.md.
+Runs of one configuration are dealt to two sides, as a sweep of two cells would have had them, and compared as
+``python -m strobe.compare`` does; with ``--trials`` they take turns as candidates of a search do, and with ``--duels``
+each script with itself, as by ``strobe duel``. KEY=VALUE goes to every training. docs/bench/same.md says more.
 """
 
 import argparse
 import random
 import statistics
 import sys
-from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +31,12 @@ from strobe.measure.statistics import Estimate, unpaired
 from strobe.overrides import cell_of, joined
 from strobe.present import terminal
 from strobe.present.format import pace
-from strobe.present.terminal import say
 from strobe.process.signals import exit_code, interruptible
 from strobe.records.places import runs_in
 from strobe.records.run import Record, load_record, rate_of
 from strobe.validation import aa_turns as turns
+from strobe.validation import experiment
 from strobe.validation.aa_turns import DUELS, TRIALS, Begin
-from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of, is_override
 
 RUNS = 24
 TRAINING = ("trainer.max_time={seconds:4}", "trainer.max_epochs=-1", *UNVALIDATED, *UNSAVED, *BARE)
@@ -58,25 +51,28 @@ Dealing = tuple[tuple[int, ...], tuple[int, ...]]
 Compare = Callable[[Sequence[float], Sequence[float]], Estimate]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Count:
     """What comparisons of so many runs a side came to."""
 
     side: int
     windows: int  # that have no run in common
-    verdicts: Counter[str] = field(default_factory=Counter)
-    widths: list[float] = field(default_factory=list)  # of the intervals, as shares of the ratio
-    found: Counter[float] = field(default_factory=Counter)  # slowdowns that were called slower
-
-    @property
-    def comparisons(self) -> int:
-        """How many were made."""
-        return self.verdicts.total()
+    ratios: list[Estimate]
 
     @property
     def same(self) -> int:
         """How many said ``no difference``."""
-        return self.verdicts["no difference"]
+        return sum(ratio.verdict == "no difference" for ratio in self.ratios)
+
+    @property
+    def widths(self) -> list[float]:
+        """Of the intervals, as shares of the ratio."""
+        ends = [(one.low, one.high, one.middle) for one in self.ratios]
+        return [(high - low) / middle for low, high, middle in ends if low is not None and high is not None]
+
+    def found(self, slowdown: float) -> int:
+        """How many would call one side slower that is slower by such a share: by a factor of the whole interval."""
+        return sum(ratio.times(1 - slowdown).verdict == "slower" for ratio in self.ratios)
 
 
 def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None:
@@ -85,7 +81,7 @@ def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None
     console, code = terminal.console(), 0
     how = {name: getattr(options, name) for name in ("minutes", "seconds", "seed")}
     try:
-        with folder_of(options.source or options.keep) as folder:
+        with experiment.folder_of(options.source or options.keep) as folder:
             try:
                 with interruptible():
                     if options.duels:
@@ -95,7 +91,7 @@ def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None
                     elif options.source is None:
                         measure(options, folder, console)
             except KeyboardInterrupt as interrupt:
-                say(console, "Interrupted; this is what was measured before:")
+                terminal.say(console, "Interrupted; this is what was measured before:")
                 code = exit_code(interrupt)
             if options.duels or options.trials or (folder / DUELS).is_file():
                 good = turns.tell(folder, TRIALS if options.trials else DUELS, console)
@@ -108,7 +104,7 @@ def main(arguments: Sequence[str] | None = None, begin: Begin = Trainee) -> None
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """``overrides``, ``source``, and the options by their names; exits on a wrong one."""
-    parser = arguments_of("strobe.validation.aa_test", "Compare a configuration with itself.", seed="of the order")
+    parser = experiment.arguments("aa_test", "Compare a configuration with itself.", seed="of the order")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="an override for every training")
     parser.add_argument("--trials", action="store_true", help="let trainings take turns, as a search does")
     parser.add_argument("--duels", nargs="+", default=[], metavar="SCRIPT", help="any scripts, each against itself")
@@ -121,7 +117,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error(f"--runs {options.runs} is out of range; it must be at least {FEWEST}")
     if not (options.minutes > 0 and options.seconds > 0):
         parser.error("--minutes and --seconds must be above 0")
-    if wrong := [override for override in options.overrides if not is_override(override)]:
+    if wrong := [override for override in options.overrides if not experiment.is_override(override)]:
         parser.error(f"{wrong[0]!r} is not an override; give KEY=VALUE, such as loader=native")
     if options.source is not None and (options.overrides or options.keep or options.duels):
         parser.error("--from trains nothing; leave KEY=VALUE, --duels and --keep out")
@@ -139,7 +135,7 @@ def measure(options: argparse.Namespace, folder: Path, console: Console) -> None
         why = ended.error or "no step was measured; train longer, such as trainer.max_time={seconds:15}"
         if number == 0 and rate is None:
             raise DataError(f"The first run has told no rate: {why}")
-        say(console, f"[{number + 1}/{options.runs}] {why if rate is None else pace(rate)}")
+        terminal.say(console, f"[{number + 1}/{options.runs}] {why if rate is None else pace(rate)}")
 
 
 def _of_runs(folder: Path, options: argparse.Namespace, console: Console) -> bool:
@@ -150,7 +146,7 @@ def _of_runs(folder: Path, options: argparse.Namespace, console: Console) -> boo
         raise DataError(f"{len(rates)} runs have told a rate, and {FEWEST} are needed at least; give a larger --runs")
     counts = count(rates, options.seed)
     console.print(table(counts))
-    say(console, *lines(rates, counts, records[0]))
+    terminal.say(console, *lines(rates, counts, records[0]))
     return reached(counts)
 
 
@@ -187,10 +183,9 @@ def table(counts: Sequence[Count]) -> Table:
     for name in (*names, *(f"{slowdown:.0%} slower is found" for slowdown in SLOWDOWNS)):
         drawn.add_column(name, justify="right")
     for one in counts:
-        shares = [_share(one.found[slowdown], one.comparisons) for slowdown in SLOWDOWNS]
-        width = f"{statistics.median(one.widths):.1%}" if one.widths else "-"
-        same = _share(one.same, one.comparisons)
-        drawn.add_row(str(one.side), str(one.comparisons), str(one.windows), same, width, *shares)
+        made, width = len(one.ratios), f"{statistics.median(one.widths):.1%}" if one.widths else "-"
+        shares = [_share(one.found(slowdown), made) for slowdown in SLOWDOWNS]
+        drawn.add_row(str(one.side), str(made), str(one.windows), _share(one.same, made), width, *shares)
     drawn.add_section()
     drawn.add_row("all", str(_total(counts)[1]), "", _share(*_total(counts)))
     return drawn
@@ -221,7 +216,7 @@ def reached(counts: Sequence[Count]) -> bool:
 
 
 def _total(counts: Sequence[Count]) -> tuple[int, int]:
-    return sum(one.same for one in counts), sum(one.comparisons for one in counts)
+    return sum(one.same for one in counts), sum(len(one.ratios) for one in counts)
 
 
 def _share(part: int, of: int) -> str:
@@ -249,30 +244,15 @@ def deal(runs: int, side: int, seed: int = 0) -> list[Dealing]:
 
 
 def count(rates: Sequence[float], seed: int = 0, compare: Compare = unpaired) -> list[Count]:
-    """What the comparisons of runs of one configuration come to, for each number of runs a side.
+    """What the comparisons of one configuration's runs come to, for each number of runs a side for which they suffice.
 
-    Numbers for which there are too few runs are left out. A slowdown of one side is a factor of the ratio and of both
-    ends of its interval, and is made up so.
-
-    Args:
-        rates: Images/s of the runs, in the order of time.
-        seed: Of the dealing.
-        compare: Gives the ratio of two sides.
+    ``rates`` are images/s of the runs, in the order of time; ``compare`` gives the ratio of two sides.
     """
     counts = []
     for side in SIDES:
-        dealings = deal(len(rates), side, seed)
-        if not dealings:
-            continue
-        counts.append(one := Count(side, windows=len(rates) // (2 * side)))
-        for ours, theirs in dealings:
-            ratio = compare([rates[run] for run in ours], [rates[run] for run in theirs])
-            one.verdicts[ratio.verdict] += 1
-            if ratio.low is None or ratio.high is None:
-                continue
-            one.widths.append((ratio.high - ratio.low) / ratio.middle)
-            for slowdown in SLOWDOWNS:
-                one.found[slowdown] += ratio.times(1 - slowdown).verdict == "slower"
+        if dealings := deal(len(rates), side, seed):
+            pairs = [([rates[run] for run in ours], [rates[run] for run in theirs]) for ours, theirs in dealings]
+            counts.append(Count(side, len(rates) // (2 * side), [compare(*pair) for pair in pairs]))
     return counts
 
 

@@ -33,13 +33,10 @@ from strobe.diagnose.rank import command
 from strobe.errors import StrobeError
 from strobe.overrides import joined
 from strobe.present import terminal
-from strobe.present.terminal import say
 from strobe.process.signals import exit_code
 from strobe.records.run import Record, load_record, rate_of
-from strobe.validation import ledger
+from strobe.validation import experiment, ledger
 from strobe.validation.accuracy_cells import HALVES, GridCell, cells
-from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of, is_override
 from strobe.validation.ledger import Entry
 from strobe.validation.lines import reaching
 
@@ -62,15 +59,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         entries = ledger.read(options.ledger)
     except StrobeError as error:
         raise SystemExit(str(error)) from None
-    say(console, *ledger.markdown(entries))
-    say(console, *sorted({f"{entry.machine}, commit {entry.commit[:10]}" for entry in entries if entry.commit}))
+    terminal.say(console, *ledger.markdown(entries))
+    terminal.say(
+        console, *sorted({f"{entry.machine}, commit {entry.commit[:10]}" for entry in entries if entry.commit})
+    )
     if code:
         sys.exit(code)
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """``cells``, ``overrides``, and the options as the module's text has them; exits on a wrong one."""
-    parser = arguments_of("strobe.validation.accuracy", "The ground-truth grid.", seed="of the order of cells")
+    parser = experiment.arguments("accuracy", "The ground-truth grid.", seed="of the order of cells")
     parser.add_argument("given", nargs="*", metavar="NAME or KEY=VALUE", help="a cell, or an override for every run")
     parser.add_argument("--half", choices=HALVES, help="only this part of the cells")
     parser.add_argument("--minutes", type=float, metavar="M", help="begin no cell that would end later")
@@ -80,8 +79,8 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_intermixed_args(arguments)
     if options.repeats < 1:
         parser.error(f"--repeats {options.repeats} is out of range; it must be at least 1")
-    options.overrides = [word for word in options.given if is_override(word)]
-    names = [word for word in options.given if not is_override(word)]
+    options.overrides = [word for word in options.given if experiment.is_override(word)]
+    names = [word for word in options.given if not experiment.is_override(word)]
     known = {cell.name: cell for cell in cells()}
     if unknown := [name for name in names if name not in known]:
         parser.error(f"{unknown[0]!r} is not a cell; choose from {', '.join(map(repr, known))}")
@@ -95,19 +94,19 @@ def run(options: argparse.Namespace, console: Any) -> None:
     order = random.Random(options.seed)
     todo = [cell for _ in range(options.repeats) for cell in order.sample(options.cells, len(options.cells))]
     began, deadline = time.monotonic(), 60 * (options.minutes or float("inf"))
-    with folder_of(None) as scratch, folder_of(options.keep) as kept:
+    with experiment.folder_of(None) as scratch, experiment.folder_of(options.keep) as kept:
         variables = data_variables(scratch)
         for number, cell in enumerate(todo):
             passed = time.monotonic() - began
             each = passed / number if number else 0.0
             if passed + each > deadline:
-                say(console, f"Time is up; not run: {', '.join(cell.name for cell in todo[number:])}")
+                terminal.say(console, f"Time is up; not run: {', '.join(cell.name for cell in todo[number:])}")
                 break
             folder = kept / f"{cell.name}-{number}"
             entry = run_cell(cell, options.overrides, folder, variables)
             ledger.append(options.ledger, entry)
             left = (time.monotonic() - began) / (number + 1) * (len(todo) - number - 1)
-            say(console, f"[{number + 1}/{len(todo)}, {left / 60:.0f} min left] {told(entry)}")
+            terminal.say(console, f"[{number + 1}/{len(todo)}, {left / 60:.0f} min left] {told(entry)}")
             if options.keep is None:
                 shutil.rmtree(folder, ignore_errors=True)
 

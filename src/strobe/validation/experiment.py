@@ -15,9 +15,9 @@ from strobe.measure.statistics import share as share_of
 from strobe.process.fork import Failure
 
 
-def arguments(module: str, about: str, *, seed: str) -> argparse.ArgumentParser:
-    """A parser that knows ``--keep`` and ``--seed``, which is ``seed``, such as "of the order of cells"."""
-    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
+def arguments(name: str, about: str, *, seed: str) -> argparse.ArgumentParser:
+    """An experiment's parser, with ``--keep`` and ``--seed``, which is ``seed``, such as "of the order of cells"."""
+    parser = argparse.ArgumentParser(prog=f"python -m strobe.validation.{name}", description=about)
     parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep what is written here")
     parser.add_argument("--seed", type=int, default=0, help=f"{seed} (0)")
     return parser

@@ -237,9 +237,8 @@ class CellByCellNetwork(SmallNetwork):
         self.cell = nn.LSTMCell(32, 64)
 
     def forward(self, images: Tensor) -> Tensor:
-        features: Tensor = self.conv1(images).relu().flatten(2)
         state = None
-        for place in features.unbind(2):
+        for place in self.features(images).flatten(2).unbind(2):
             state = self.cell(place, state)
         assert state is not None
         logits: Tensor = self.head(state[0])

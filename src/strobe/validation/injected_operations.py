@@ -66,22 +66,19 @@ class ContextNetwork(SmallNetwork):
         super().__init__(channels, classes)
         self.context = nn.Sequential(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 32))
 
-    def forward(self, images: Tensor) -> Tensor:
-        features = self.conv1(images).relu()
+    def features(self, images: Tensor) -> Tensor:
+        features = super().features(images)
         known = features.mean((2, 3))[:, None].expand(-1, 64, -1)
-        both = features.flatten(2).transpose(1, 2) + self.context(known)
-        logits: Tensor = self.head(self.conv2(both.transpose(1, 2).unflatten(2, (8, 8))).relu().mean((2, 3)))
-        return logits
+        both: Tensor = features.flatten(2).transpose(1, 2) + self.context(known)
+        return both.transpose(1, 2).unflatten(2, (8, 8))
 
 
 class FadingNetwork(SmallNetwork):
     """A network that looks at the middle of an image: a narrow Gaussian window leaves next to nothing of its edges."""
 
-    def forward(self, images: Tensor) -> Tensor:
-        features = self.conv1(images).relu()
-        window = torch.linspace(-9.4, 9.4, features.shape[-1]).square().neg().exp()
-        logits: Tensor = self.head(self.conv2(features * window).relu().mean((2, 3)))
-        return logits
+    def features(self, images: Tensor) -> Tensor:
+        features = super().features(images)
+        return features * torch.linspace(-9.4, 9.4, features.shape[-1]).square().neg().exp()
 
 
 class DoubleNetwork(SmallNetwork):
@@ -91,25 +88,21 @@ class DoubleNetwork(SmallNetwork):
         super().__init__(channels, classes)
         self.mixing = torch.from_numpy(np.cos(np.outer(np.arange(64), np.arange(512))))
 
-    def forward(self, images: Tensor) -> Tensor:
-        features = self.conv1(images).relu()
+    def features(self, images: Tensor) -> Tensor:
+        features = super().features(images)
         mixed = torch.tanh(features.flatten(2).to(self.mixing.dtype) @ self.mixing)
-        back = (mixed @ self.mixing.T / 512).float().view_as(features)
-        logits: Tensor = self.head(self.conv2(features + back).relu().mean((2, 3)))
-        return logits
+        return features + (mixed @ self.mixing.T / 512).float().view_as(features)
 
 
 class SpectralNetwork(SmallNetwork):
     """A network that smooths the features of an image along its places, by Fourier transforms of a prime length."""
 
-    def forward(self, images: Tensor) -> Tensor:
-        features = self.conv1(images).relu()
+    def features(self, images: Tensor) -> Tensor:
+        features = super().features(images)
         places, length = features[0].numel(), 4099
         kernel = torch.linspace(0, 3, places).neg().exp()
         spectrum = torch.fft.rfft(features.flatten(1), n=length) * torch.fft.rfft(kernel, n=length)
-        smooth = torch.fft.irfft(spectrum, n=length)[:, :places].view_as(features)
-        logits: Tensor = self.head(self.conv2(features + smooth).relu().mean((2, 3)))
-        return logits
+        return features + torch.fft.irfft(spectrum, n=length)[:, :places].view_as(features)
 
 
 class AdaptedNetwork(SmallNetwork):
@@ -122,24 +115,22 @@ class AdaptedNetwork(SmallNetwork):
         self.register_buffer("frozen", torch.randn(2048, 2048) / 64)
         self.up, self.down = nn.Parameter(torch.zeros(2048, 8)), nn.Parameter(torch.randn(8, 2048) / 64)
 
-    def forward(self, images: Tensor) -> Tensor:
-        features = self.conv1(images).relu()
+    def features(self, images: Tensor) -> Tensor:
+        features = super().features(images)
         adapted = functional.linear(features.flatten(1), self.frozen + 2 * (self.up @ self.down))
-        logits: Tensor = self.head(self.conv2(adapted.view_as(features)).relu().mean((2, 3)))
-        return logits
+        return adapted.view_as(features)
 
 
 class AttentiveNetwork(SmallNetwork):
     """A network that lets the 64 places of an image attend to each other, by a softmax between two products."""
 
-    def forward(self, images: Tensor) -> Tensor:
-        places = self.conv1(images).relu().flatten(2).transpose(1, 2).contiguous()
+    def features(self, images: Tensor) -> Tensor:
+        places = super().features(images).flatten(2).transpose(1, 2).contiguous()
         for _ in range(4):
             heads = places.unflatten(2, (2, 16)).transpose(1, 2)
             weights = (heads @ heads.transpose(2, 3) / 4).softmax(-1)
             places = places + (weights @ heads).transpose(1, 2).flatten(2)
-        logits: Tensor = self.head(self.conv2(places.transpose(1, 2).unflatten(2, (8, 8))).relu().mean((2, 3)))
-        return logits
+        return places.transpose(1, 2).unflatten(2, (8, 8))
 
 
 class CodebookClassifier(SmallClassifier):

@@ -21,8 +21,7 @@ from rich.table import Table
 from strobe.present import terminal
 from strobe.present.format import duration
 from strobe.process.signals import interruptible
-from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of
+from strobe.validation import experiment
 
 CHECKOUT = Path(__file__).parents[3]
 LOCKED = ("--require-hashes", "-r", "requirements.lock")
@@ -91,14 +90,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Try the environments, and print the table; 1 if one failed."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     ours = words.index("--") if "--" in words else len(words)
-    parser = arguments_of("strobe.validation.matrix", (__doc__ or "").partition("\n")[0], seed="of the tests' order")
+    parser = experiment.arguments("matrix", (__doc__ or "").partition("\n")[0], seed="of the tests' order")
     parser.add_argument("environments", nargs="*", metavar="ENVIRONMENT", help=f"of {', '.join(ENVIRONMENTS)} (all)")
     wanted = parser.parse_args(words[:ours])
     if unknown := [name for name in wanted.environments if name not in ENVIRONMENTS]:
         parser.error(f"{unknown[0]} is not an environment; give some of {', '.join(ENVIRONMENTS)}")
     console, failed = terminal.console(), 0
     table = Table("environment", *SHOWN, *COUNTED, "time")
-    with interruptible(), folder_of(wanted.keep) as scratch:
+    with interruptible(), experiment.folder_of(wanted.keep) as scratch:
         for name in wanted.environments or ENVIRONMENTS:
             folder, began = scratch / name, time.monotonic()
             try:

@@ -18,10 +18,8 @@ from strobe.errors import DataError, StrobeError
 from strobe.measure.statistics import interval
 from strobe.present import terminal
 from strobe.present.format import counted, estimate, rate
-from strobe.present.terminal import say
 from strobe.records.run import load_record
-from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of
+from strobe.validation import experiment
 
 ROOT = Path(__file__).parents[3]
 SIDES = ("loader", "model", "transfer", "joint")
@@ -33,7 +31,7 @@ Measure = Callable[[Sequence[str], float, Path], Ceilings]  # overrides, seconds
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure the pairs, and print each side's ratio."""
-    parser = arguments_of("strobe.validation.own_ceilings", "A probe beside strobe.ceilings.", seed="of the order")
+    parser = experiment.arguments("own_ceilings", "A probe beside strobe.ceilings.", seed="of the order")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for train.py")
     parser.add_argument("--pairs", type=int, default=6, help="of a probe and strobe.ceilings (6)")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each side (5)")
@@ -42,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("--pairs and --seconds must be above 0")
     console, order = terminal.console(), random.Random(options.seed)
     ceilings: dict[Measure, list[Ceilings]] = {own: [], foreign: []}
-    with folder_of(options.keep) as folder:
+    with experiment.folder_of(options.keep) as folder:
         for number in range(1, options.pairs + 1):
             for measure in order.sample([own, foreign], 2):
                 place = folder / f"{number}-{measure.__name__}"
@@ -50,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     ceilings[measure].append(measure(options.overrides, options.seconds, place))
                 except StrobeError as error:
                     sys.exit(str(error))
-            say(console, *lines([ceilings[own][-1]], [ceilings[foreign][-1]], f"[{number}/{options.pairs}] "))
-    say(console, *lines(ceilings[own], ceilings[foreign]))
+            terminal.say(console, *lines([ceilings[own][-1]], [ceilings[foreign][-1]], f"[{number}/{options.pairs}] "))
+    terminal.say(console, *lines(ceilings[own], ceilings[foreign]))
 
 
 def own(overrides: Sequence[str], seconds: float, _: Path) -> Ceilings:

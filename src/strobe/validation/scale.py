@@ -36,8 +36,7 @@ from strobe.app.run.apart import ROOT
 from strobe.app.storage.local import LocalFolder
 from strobe.records.run import read_summary
 from strobe.records.sweep import Run, Sweep, SweepCell
-from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of
+from strobe.validation import experiment
 
 FOLDERS, MOST_LINKS = 1_000, 20_000  # of a data set; to one file, which file systems limit
 EVERY = 0.01  # seconds between two looks at memory
@@ -213,11 +212,11 @@ def table(heads: Sequence[str], counts: Iterable[int], row: Callable[[int], list
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    parser = arguments_of("strobe.validation.scale", (__doc__ or "").partition("\n")[0], seed="of nothing")
+    parser = experiment.arguments("scale", (__doc__ or "").partition("\n")[0], seed="of nothing")
     for name, usual in (("files", FILES), ("steps", STEPS), ("cells", CELLS)):
         parser.add_argument(f"--{name}", type=int, nargs="+", default=usual, metavar="N", help=f"of {name}")
     options = parser.parse_args(arguments)
-    with folder_of(options.keep) as scratch:
+    with experiment.folder_of(options.keep) as scratch:
         parts = ("listing", "split", "walk and imports", "first batch")
         heads = ["files", *(f"{part}, {unit}" for part in parts for unit in ("CPU s", "s")), "times, CPU", "times"]
         heads += ["peak, MB", "a worker's own, MB"]

@@ -20,6 +20,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +29,11 @@ from strobe.duel.training import TakesTurns
 from strobe.errors import DataError, StrobeError
 from strobe.overrides import applied, key_of
 from strobe.present import terminal
-from strobe.present.terminal import say
 from strobe.probe.changes import WANTED
 from strobe.records.run import load_record
 from strobe.tune.dimensions import ALL, DIMENSIONS
 from strobe.tune.record import NAME
-from strobe.validation import search
-from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of, interval_of, scored
+from strobe.validation import experiment, search
 
 AIM = 0.95  # of the grid's best
 REMEDIES = (*ALL, "epoch_checkpoint")
@@ -61,15 +59,10 @@ class Case:
         """The changes of each cell of the grid."""
         return [applied([], list(itertools.chain.from_iterable(values))) for values in itertools.product(*self.grid)]
 
-    def is_right(self, tuning: Mapping[str, Any]) -> bool:
-        """Whether a search recommended one of the remedies, or told one of the causes first."""
-        recommended = {DIMENSIONS.get(key_of(text)) for text in tuning["recommended"]}
-        return bool({*recommended, tuning[TOLD]} & {*self.remedy})
-
-    def is_right_at_once(self, tuning: Mapping[str, Any]) -> bool:
-        """Whether the first finding prescribed one of the remedies, or told one of the causes."""
-        prescribed = {DIMENSIONS.get(key_of(text)) for text in tuning[PRESCRIBED]}
-        return bool({*prescribed, tuning[TOLD]} & {*self.remedy})
+    def is_right(self, tuning: Mapping[str, Any], by: str = "recommended") -> bool:
+        """Whether one of the remedies was recommended, or ``PRESCRIBED``, or one of the causes told first."""
+        changed = {DIMENSIONS.get(key_of(text)) for text in tuning[by]}
+        return bool({*changed, tuning[TOLD]} & {*self.remedy})
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -85,20 +78,20 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = terminal.console()
     tunings: list[tuple[Case, dict[str, Any]]] = []
     shares: list[float] = []
-    with folder_of(options.keep) as folder:
+    with experiment.folder_of(options.keep) as folder:
         for case in cases:
             if options.names and case.name not in options.names:
                 continue
             tunings.append((case, tune(case, folder / case.name / "tune", options.budget)))
             if options.grid and "given" in tunings[-1][1]:
-                place = folder / case.name
-                shares += search.compare([tunings[-1][1]], case.cells, place, console, options, begin=begin_of(case))
-            say(console, *lines(tunings, shares))
+                place, begin = folder / case.name, partial(begun, case.file)
+                shares += search.compare([tunings[-1][1]], case.cells, place, console, options, begin=begin)
+            terminal.say(console, *lines(tunings, shares))
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     about = "strobe tune on scripts whose mistake is known."
-    parser = arguments_of("strobe.validation.scripts", about, seed="of the order of cells")
+    parser = experiment.arguments("scripts", about, seed="of the order of cells")
     parser.add_argument("cases", type=Path, metavar="CASES", help="a JSON file of scripts, their remedies and grids")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these scripts")
     parser.add_argument("--half", help="only scripts of this half")
@@ -142,14 +135,10 @@ def tune(case: Case, folder: Path, budget: str) -> dict[str, Any]:
     return record | {TOLD: first["cause"], PRESCRIBED: first.get("changes") or []}
 
 
-def begin_of(case: Case) -> search.Begin:
-    """How a training of a script with changes begins."""
-
-    def begin(changes: Sequence[str], folder: Path) -> TakesTurns:
-        variables = {**os.environ, WANTED: json.dumps(list(changes)), "PYTHONDONTWRITEBYTECODE": "1"}
-        return Foreign([sys.executable, str(case.file)], folder, variables=variables, timeout=search.TIMEOUT)
-
-    return begin
+def begun(script: Path, changes: Sequence[str], folder: Path) -> TakesTurns:
+    """A training of a script with changes."""
+    variables = {**os.environ, WANTED: json.dumps(list(changes)), "PYTHONDONTWRITEBYTECODE": "1"}
+    return Foreign([sys.executable, str(script)], folder, variables=variables, timeout=search.TIMEOUT)
 
 
 def lines(tunings: Sequence[tuple[Case, dict[str, Any]]], shares: Sequence[float]) -> list[str]:
@@ -159,23 +148,17 @@ def lines(tunings: Sequence[tuple[Case, dict[str, Any]]], shares: Sequence[float
     """
     right = [case.name for case, tuning in tunings if case.is_right(tuning)]
     wrong = [case.name for case, _ in tunings if case.name not in right]
-    trials = [
-        (one["predicted"], one["measured"]["median"])
-        for _, tuning in tunings
-        for one in tuning["trials"]
-        if one["measured"] and one["predicted"] and not one["bounded"]
-    ]
     good = sum(share >= AIM for share in shares)
-    sure, aim = interval_of(len(right), len(tunings)), "aim 11 of 12"
-    first = sum(case.is_right_at_once(tuning) for case, tuning in tunings)
+    sure, aim = experiment.interval_of(len(right), len(tunings)), "aim 11 of 12"
+    first = sum(case.is_right(tuning, PRESCRIBED) for case, tuning in tunings)
     trainings, cells = sum(one["trainings"] for _, one in tunings), sum(len(case.cells) for case, _ in tunings)
     beside = f"{trainings} trainings beside {cells} of the grids, {trainings / cells:.0%} (aim 25%)"
     best = f"{statistics.median(shares):.2f} in the median (aim {AIM})" if shares else "unknown"
     return [
-        f"first prescription right: {first} of {len(tunings)} ({interval_of(first, len(tunings))}; {aim})",
+        f"first prescription right: {first} of {len(tunings)} ({experiment.interval_of(first, len(tunings))}; {aim})",
         f"remedy recommended, or cause told first: {len(right)} of {len(tunings)} ({sure}; {aim})"
         + (f"; not of {', '.join(wrong)}" if wrong else ""),
-        scored(trials),
+        search.score(one for _, tuning in tunings for one in tuning["trials"]),
         f"at least {AIM} of the grid's best: {good} of {len(shares)}: {', '.join(f'{one:.2f}' for one in shares)}",
         f"found/best: {best}; {beside}",
     ]

@@ -17,9 +17,10 @@ import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +36,10 @@ from strobe.measure.timing import shuffled
 from strobe.overrides import applied
 from strobe.present import terminal
 from strobe.present.format import estimate, pace
-from strobe.present.terminal import say
 from strobe.process.fork import Failure
 from strobe.tune.record import NAME
 from strobe.tune.table import times
-from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import fight, folder_of, scored, start
+from strobe.validation import experiment
 
 ROOT = Path(__file__).parents[3]
 TIMEOUT = 120.0  # seconds until a training is warm, of a cell of the grid and in the finals
@@ -79,17 +78,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console = terminal.console()
     common = [f"data={options.data}", *LEFT_OUT.get(options.data, ()), *options.overrides]
     cells = [applied(common, cell) for cell in grid(GRIDS[options.data])]
-    with folder_of(options.keep) as folder:
+    with experiment.folder_of(options.keep) as folder:
         tunings = [search(cells[0], folder / f"tune-{number}", options) for number in range(options.searches)]
         try:
-            compare(tunings, cells, folder, console, options, begin=begun)
+            compare(tunings, cells, folder, console, options, begin=partial(Trainee, timeout=TIMEOUT))
         except StrobeError as error:
             sys.exit(str(error))
-
-
-def begun(overrides: Sequence[str], folder: Path) -> TakesTurns:
-    """A training of the application."""
-    return Trainee(overrides, folder, timeout=TIMEOUT)
 
 
 def compare(
@@ -110,7 +104,7 @@ def compare(
     for number, cell in enumerate(shuffled(cells, 0, options.seed), 1):
         rated.append(rate(cell, folder / "grid" / str(number), options.seconds, begin))
         outcome = rated[-1].error or pace(rated[-1].images_per_second or 0.0)
-        say(console, f"[{number}/{len(cells)}] {outcome}  {' '.join(cell)}")
+        terminal.say(console, f"[{number}/{len(cells)}] {outcome}  {' '.join(cell)}")
     took = time.perf_counter() - began
     ratios = []
     for number, tuning in enumerate(tunings):
@@ -120,14 +114,14 @@ def compare(
             ratio = f"{times(result.ratio.as_record())} as fast"
             table.add_row(" ".join(one.overrides), f"{one.images_per_second:,.0f}", ratio)
         console.print(table)
-        say(console, *lines(tuning, rated, final, took))
+        terminal.say(console, *lines(tuning, rated, final, took))
         ratios.append(min((result.ratio.middle for _, result in final), default=math.nan))
     return ratios
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     """``data``, ``overrides``, ``searches``, ``budget``, ``seconds``, ``finalists`` ...; exits on a wrong one."""
-    parser = arguments_of("strobe.validation.search", "The search against a grid.", seed="of the order of cells")
+    parser = experiment.arguments("search", "The search against a grid.", seed="of the order of cells")
     parser.add_argument("data", choices=list(GRIDS), help="the data set")
     parser.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="an override for every training")
     parser.add_argument("--searches", type=int, default=1, help="one after the other, from the same start (1)")
@@ -175,12 +169,12 @@ def finals(
     fastest = sorted((one for one in rated if one.images_per_second), key=lambda one: -(one.images_per_second or 0.0))
     duels = []
     with begin(best, folder / "tuned") as tuned:
-        start(tuned, "What was found")
+        experiment.start(tuned, "What was found")
         for place, one in enumerate(fastest[: options.finalists], 1):
             name = " ".join(one.overrides)
             with begin(one.overrides, folder / str(place)) as other, suppress(DataError):
-                start(other, name)
-                duels.append((one, fight(name, other, tuned, seconds=options.seconds, early=False)))
+                experiment.start(other, name)
+                duels.append((one, experiment.fight(name, other, tuned, seconds=options.seconds, early=False)))
     return duels
 
 
@@ -193,7 +187,6 @@ def lines(
     """
     gain = f"{tuning['proof']['ratio']['median']:.2f} times as fast as the start" if tuning["proof"] else "the start"
     least = min((result.ratio for _, result in final), key=lambda ratio: ratio.middle, default=None)
-    trials = [one for one in tuning["trials"] if one["measured"] and one["predicted"] and not one["bounded"]]
     trainings, alternatives = tuning["trainings"], sum(one.get("alternatives", 0) for one in tuning["looks"])
     alternatives += len(tuning.get("sides", []))
     return [
@@ -202,8 +195,14 @@ def lines(
         f"trainings: {trainings} beside {len(rated)} of the grid, {trainings / len(rated):.0%} (aim 25%), and "
         f"{alternatives} of a loader or a model alone; {tuning['seconds']:.0f} s (aim 360) beside {took:.0f}; "
         f"{sum(one.error is not None for one in rated)} cells failed",
-        scored([(one["predicted"], one["measured"]["median"]) for one in trials]),
+        score(tuning["trials"]),
     ]
+
+
+def score(trials: Iterable[Mapping[str, Any]]) -> str:
+    """How good predictions were, of a search's trials that had one of more than a bound, and were measured."""
+    tested = [one for one in trials if one["measured"] and one["predicted"] and not one["bounded"]]
+    return experiment.scored([(one["predicted"], one["measured"]["median"]) for one in tested])
 
 
 if __name__ == "__main__":

@@ -20,8 +20,7 @@ from rich.table import Table
 from strobe.present import terminal
 from strobe.present.format import duration
 from strobe.process.signals import exit_code, interruptible
-from strobe.validation.experiment import arguments as arguments_of
-from strobe.validation.experiment import folder_of
+from strobe.validation import experiment
 from strobe.validation.soak_bench import WAYS, Bench
 from strobe.validation.soak_faults import FAULTS
 
@@ -83,14 +82,14 @@ class Soak:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Try the faults, and print the table; 1 if something failed."""
-    parser = arguments_of("strobe.validation.soak", (__doc__ or "").partition("\n")[0], seed="of the moments")
+    parser = experiment.arguments("soak", (__doc__ or "").partition("\n")[0], seed="of the moments")
     parser.add_argument("faults", nargs="*", metavar="FAULT", help=f"of {', '.join(FAULTS)} (all)")
     parser.add_argument("--hours", type=float, default=HOURS, help="no try begins after these (ten minutes)")
     options = parser.parse_args(arguments)
     if unknown := [name for name in options.faults if name not in FAULTS]:
         parser.error(f"{unknown[0]} is not a fault; give some of {', '.join(FAULTS)}")
     began = time.monotonic()
-    with interruptible(), folder_of(options.keep) as scratch:
+    with interruptible(), experiment.folder_of(options.keep) as scratch:
         names, seconds = options.faults or list(FAULTS), 3600 * options.hours
         soak = Soak(Bench(scratch, seconds=seconds, faults=len(names)), names, options.seed)
         try:

@@ -152,13 +152,11 @@ class Bench:
 
         It trains on a generated data set, or on that of the overrides ``data``.
         """
-        keys = [*TINY, *(data or self._generated()), *overrides]
+        generated = ("data=sample", "data.tiles_per_class=12", f"data.root={self.data}")
+        keys = [*TINY, *(data or generated), *overrides]
         folder.mkdir(parents=True, exist_ok=True)
         words = ["train.py", *keys, f"hydra.run.dir={run or folder / 'run'}"]
         return Command(words, folder, before=before, **variables)
-
-    def _generated(self) -> list[str]:
-        return ["data=sample", "data.tiles_per_class=12", f"data.root={self.data}"]
 
     def tiny_tiles(self) -> Path:
         """A folder of class folders with tiles so small that a step hardly computes."""

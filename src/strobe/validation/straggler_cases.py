@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import LambdaCallback
 from torch.utils.data import DataLoader, Dataset
 
 from strobe import Strobe
@@ -99,17 +100,6 @@ class _Model(LightningModule):
         return torch.optim.SGD(self.parameters(), lr=1e-3)
 
 
-class Lingering(Callback):
-    """Sleeps after each step."""
-
-    def __init__(self, nap: Callable[[int], None]) -> None:
-        self.nap = nap
-
-    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Sleep."""
-        self.nap(batch_idx)
-
-
 def train(case: str, folder: Path, rank: int, ranks: int) -> None:
     """Train with this fault, recorded in a folder."""
     fault = FAULTS[case.partition(":")[0]]
@@ -117,6 +107,7 @@ def train(case: str, folder: Path, rank: int, ranks: int) -> None:
     def nap_in(place: str) -> Callable[[int], None]:
         return lambda step: time.sleep(fault.nap(rank, ranks, step)) if fault.place == place else None
 
+    after = nap_in("callback")
     trainer = Trainer(
         accelerator="cpu",
         devices=ranks,
@@ -126,7 +117,7 @@ def train(case: str, folder: Path, rank: int, ranks: int) -> None:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        callbacks=[Lingering(nap_in("callback")), Strobe(folder, report=False)],
+        callbacks=[LambdaCallback(on_train_batch_end=lambda *given: after(given[-1])), Strobe(folder, report=False)],
     )
     size = BATCH * (1 + (fault.uneven is not None and rank == 1))
     trainer.fit(_Model(nap_in("forward")), DataLoader(_Samples(nap_in("data"), size), batch_size=size))

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strobe.bench.harness.results import NAME, CellRecord, day, rate_of, read_results
+from strobe.bench.harness import results
+from strobe.bench.harness.results import NAME, CellRecord, day, rate_of, read_results, work_of
 from strobe.errors import ConfigError
 from strobe.measure.days import NOT_KNOWN, ratio_by_day
 from strobe.measure.gate import Case, Ruling, parse_share, rule
 from strobe.measure.statistics import FEWEST, Estimate, together
-from strobe.records.environment_difference import Origin, environment_differences
 
 USUAL = 7  # rounds that tell a tenth where trials vary by 5%
 FLAG = "fail_if_slower="
@@ -117,31 +117,15 @@ def _apart(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
 def differences(record: Mapping[str, Any], earlier: Mapping[str, Any]) -> list[str]:
     """What makes the results less comparable, such as another day, machine or input."""
     days = [f"{DIFFERENT_DAYS[0].upper()}{DIFFERENT_DAYS[1:]}"] if _apart(record, earlier) else []
-    return days + environment_differences([_origin("the earlier one", earlier), _origin("this one", record)], "results")
-
-
-def _origin(name: str, record: Mapping[str, Any]) -> Origin:
-    environment = {key: value for key, value in record["environment"].items() if key != "page_cache"}
-    more = {
-        "input": record["input"]["told"],
-        "generated input": record["input"]["generated"],
-        "quick": record["quick"],
-        "overrides": " ".join(record["overrides"]) or None,
-        "turn_seconds": record["settings"].get("turn"),
-    }
-    return Origin(name, environment, more)
+    return days + results.differences(record, earlier)
 
 
 def require_same_work(record: Mapping[str, Any], earlier: Baseline) -> None:
     """With ``fail_if_slower``, raise a ConfigError if the input or the mode differs from the earlier result's."""
-    before = earlier.record
-    for key, was, now in (
-        ("quick", before["quick"], record["quick"]),
-        ("input", before["input"]["told"], record["input"]["told"]),
-        ("generated input", before["input"]["generated"], record["input"]["generated"]),
-    ):
-        if earlier.limit is not None and was != now:
+    before = work_of(earlier.record)
+    for key, now in work_of(record).items():
+        if earlier.limit is not None and before[key] != now:
             raise ConfigError(
-                f"fail_if_slower does not fit baseline={earlier.file}, whose {key} was {was}, and is {now}; give the "
-                "same, or leave fail_if_slower out"
+                f"fail_if_slower does not fit baseline={earlier.file}, whose {key} was {before[key]}, and is {now}; "
+                "give the same, or leave fail_if_slower out"
             )

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Literal
 
 from omegaconf import DictConfig
@@ -73,8 +73,7 @@ def deferred(place: str, **options: Any) -> Callable[..., Any]:
 
 
 def _imported(place: str, *arguments: Any, **options: Any) -> Any:
-    module, _, name = place.partition(":")
-    return getattr(import_module(f"strobe.bench.suites.{module}"), name)(*arguments, **options)
+    return resolve_name(f"strobe.bench.suites.{place}")(*arguments, **options)
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,11 @@ from strobe.errors import ConfigError
 from strobe.measure.statistics import Estimate, Interval, median, paired, recorded, spread
 from strobe.present.format import differ, estimate, figure, is_wide
 from strobe.process.fork import Failure
+from strobe.records.environment_difference import Origin, environment_differences
 from strobe.records.files import write_summary
 
 SCHEMA = 1
 NAME = "results.json"
-MACHINE = ("host", "cpu", "usable_cores", "gpu", "versions", "git_commit")
-SAME = ("suite", "quick", "input", "overrides", "settings.turn", *(f"environment.{key}" for key in MACHINE))
 DESCRIBED = ("name", "table", "row", "column", "threads", "cache", "at", "against")  # of a cell
 CellRecord = Mapping[str, Any]  # a cell of the record
 NEEDED = {"environment": {"host", "versions"}, "input": {"told", "generated"}, "settings": {"turn"}}
@@ -53,13 +52,11 @@ class Results:
         if not path.is_file():
             return False
         earlier = read_results(path)
-        for key in SAME:
-            was, now = (_at(record, key) for record in (earlier, self.header))
-            if was != now:
-                raise ConfigError(
-                    f"hydra.run.dir={path.parent} holds results of another measurement ({_change(key, was, now)}); "
-                    f"give another folder, or remove its {NAME}"
-                )
+        if unlike := differences(self.header, earlier, commits=True):
+            raise ConfigError(
+                f"hydra.run.dir={path.parent} holds results of another measurement: {unlike[0]}; "
+                f"give another folder, or remove its {NAME}"
+            )
         for cell in earlier["cells"]:
             if cell["name"] in self.trials:
                 self.trials[cell["name"]] = cell["visits"]
@@ -183,6 +180,7 @@ def read_results(path: Path) -> dict[str, Any]:
             assert isinstance(cell["name"], str)
             assert all(rate_of(trial) >= 0 and trial["round"] >= 0 for trial in cell["visits"])
         assert isinstance(record["began"], str)
+        assert {"suite", "quick", "overrides"} <= record.keys()
         for key, entries in NEEDED.items():
             assert entries <= record[key].keys()
     except (OSError, ValueError, LookupError, TypeError, AttributeError, AssertionError) as error:
@@ -192,16 +190,22 @@ def read_results(path: Path) -> dict[str, Any]:
     return dict(record)
 
 
-def _change(key: str, was: Any, now: Any) -> str:
-    if isinstance(was, dict) and isinstance(now, dict):
-        name = next(name for name in {**was, **now} if was.get(name) != now.get(name))
-        return _change(name, was.get(name), now.get(name))
-    return f"{key.rpartition('.')[2]} was {was}, and is {now}"
+def work_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What was measured, and whether in earnest."""
+    given = record["input"]
+    return {"input": given["told"], "generated input": given["generated"], "quick": record["quick"]}
 
 
-def _at(record: Mapping[str, Any], key: str) -> Any:
-    """A value by its path; a commit without its sign for uncommitted changes, which the command mentions."""
-    value: Any = record
-    for part in key.split("."):
-        value = (value or {}).get(part)
-    return value.removesuffix("+") if isinstance(value, str) else value
+def differences(record: Mapping[str, Any], earlier: Mapping[str, Any], *, commits: bool = False) -> list[str]:
+    """A sentence for each circumstance that differs from an earlier result's: machine, input, settings; and commit."""
+    origins = [_origin("the earlier one", earlier, commits), _origin("this one", record, commits)]
+    return environment_differences(origins, "results")
+
+
+def _origin(name: str, record: Mapping[str, Any], commits: bool) -> Origin:
+    environment = {key: value for key, value in record["environment"].items() if key != "page_cache"}
+    more = work_of(record) | {"suite": record["suite"], "overrides": " ".join(record["overrides"]) or None}
+    more["turn_seconds"] = record["settings"].get("turn")
+    if commits:  # without the sign for uncommitted changes, which the command mentions
+        more["commit"] = (environment.get("git_commit") or "").removesuffix("+")
+    return Origin(name, environment, more)

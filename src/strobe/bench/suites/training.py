@@ -22,8 +22,7 @@ from strobe.errors import ConfigError
 from strobe.measure.environment import has_gpu
 from strobe.present import parts
 from strobe.present.charts.rows import stacked
-from strobe.present.format import duration, figure, milliseconds, percent
-from strobe.present.format import estimate as written
+from strobe.present.format import duration, estimate, figure, milliseconds, percent
 from strobe.report.steps import DEVICE, segments
 
 LOADERS = {"array": ["loader=memory", "loader.batched=false"], "tiles": ["loader=skimage"], "photos": ["loader=pil"]}
@@ -209,7 +208,7 @@ def _by_device(record: Mapping[str, Any]) -> dict[str, list[CellRecord]]:
 def _section(device: str, cells: Sequence[CellRecord], folder: Path) -> Section:
     rows, lines, bars = [], [], []
     for cell in cells:
-        epoch, how = f"{written(cell['seconds'])} s", _how(cell)
+        epoch, how = f"{estimate(cell['seconds'])} s", _how(cell)
         means = {name: values["median"] for name, values in cell["figures"].items()}  # by the GPU, where it was asked
         prefix, names = ("device_", DEVICE) if means.get("device_total") else ("step_", PHASES)
         phases = {name: means[prefix + name] for name in names if prefix + name in means}

@@ -8,30 +8,8 @@ import numpy as np
 
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.suites.convolution import implementations as ways
+from strobe.bench.suites.convolution import profiles, suite
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS, Array, Implementation
-from strobe.bench.suites.convolution.profiles import (
-    Profile,
-    price_of_a_call,
-    profile_by_timer,
-    profile_events,
-    profile_samples,
-    save_profile,
-    timed,
-)
-from strobe.bench.suites.convolution.suite import (
-    CALLS,
-    EVENTS,
-    EVENTS_OF_PYTHON,
-    IM2COL,
-    PARTS,
-    PLAIN,
-    REFERENCE,
-    SAMPLES,
-    SEEN,
-    TIMER,
-    TO_CALLEE,
-    TO_CALLER,
-)
 from strobe.errors import DataError
 
 WITHIN = 1e-4  # of the largest value, between an implementation's result and SciPy's: float32 sums in other orders
@@ -58,11 +36,11 @@ def convolve(trial: Trial, *, name: str, side: int, kernel: int) -> Iterator[Wor
     image = grey_image(trial.input.facts.get("photo"), side)
     weights = np.random.default_rng(1).random((kernel, kernel), dtype=np.float32)  # not the same when it is turned
     weights /= weights.sum()
-    result, expected = implementation(image, weights), IMPLEMENTATIONS[REFERENCE](image, weights)
+    result, expected = implementation(image, weights), IMPLEMENTATIONS[suite.REFERENCE](image, weights)
     same = (result.shape, result.dtype) == (expected.shape, expected.dtype)
     if not same or not np.allclose(result, expected, rtol=0, atol=WITHIN * float(np.abs(expected).max())):
         raise DataError(
-            f"{name} gives another result than {REFERENCE} for an image of {image.shape}, so it is not measured; "
+            f"{name} gives another result than {suite.REFERENCE} for an image of {image.shape}, so it is not measured; "
             "run the tests of the implementations (tests/bench/test_convolution.py) to see where they differ"
         )
 
@@ -82,27 +60,33 @@ def profile(trial: Trial, *, profiler: str, repetitions: int) -> Iterator[Work]:
     """
     image = np.arange(49, dtype=np.float32).reshape(7, 7)
     weights = np.ones((3, 3), np.float32) / np.float32(9)
-    work = partial(_repeat, IMPLEMENTATIONS[IM2COL], image, weights, repetitions)
+    work = partial(_repeat, IMPLEMENTATIONS[suite.IM2COL], image, weights, repetitions)
     title = f"{repetitions} convolutions by im2col, seen by {profiler}"
-    looks: dict[str, Callable[[Callable[[], object]], Profile]] = {
-        EVENTS_OF_PYTHON: partial(profile_events, builtins=False),
-        EVENTS: profile_events,
-        SAMPLES: partial(profile_samples, title=title),
-        TIMER: partial(profile_by_timer, title=title),
+    looks: dict[str, Callable[[Callable[[], object]], profiles.Profile]] = {
+        suite.EVENTS_OF_PYTHON: partial(profiles.profile_events, builtins=False),
+        suite.EVENTS: profiles.profile_events,
+        suite.SAMPLES: partial(profiles.profile_samples, title=title),
+        suite.TIMER: partial(profiles.profile_by_timer, title=title),
     }
-    latest: list[Profile] = []
-    prices = dict(zip((TO_CALLEE, TO_CALLER), price_of_a_call(), strict=True)) if profiler == EVENTS else {}
+    latest: list[profiles.Profile] = []
+    prices = (
+        dict(zip((suite.TO_CALLEE, suite.TO_CALLER), profiles.price_of_a_call(), strict=True))
+        if profiler == suite.EVENTS
+        else {}
+    )
 
     def repeat() -> Done:
-        if profiler == PLAIN:
-            return Done(repetitions, timed(work), time_parts(image, weights, repetitions))
+        if profiler == suite.PLAIN:
+            return Done(repetitions, profiles.timed(work), time_parts(image, weights, repetitions))
         latest[:] = [seen := looks[profiler](work)]
-        count = {CALLS: sum(row.calls for row in seen.rows)} if seen.samples is None else {SEEN: seen.samples}
+        count = (
+            {suite.CALLS: sum(row.calls for row in seen.rows)} if seen.samples is None else {suite.SEEN: seen.samples}
+        )
         return Done(repetitions, seen.seconds, {**seen.of_parts(), **count, **prices})
 
     yield Work(repeat, warm_up=work)
     for seen in latest:
-        save_profile(trial.folder, seen)
+        profiles.save_profile(trial.folder, seen)
 
 
 def time_parts(image: Array, kernel: Array, repetitions: int) -> dict[str, float]:
@@ -125,10 +109,10 @@ def time_parts(image: Array, kernel: Array, repetitions: int) -> dict[str, float
                     find(place, shape)
                     find(element, kernel.shape)
 
-    whole = timed(partial(_repeat, IMPLEMENTATIONS[IM2COL], image, kernel, repetitions))
-    indices = timed(partial(calls, ways._get_indices)) - timed(partial(calls, None))
-    others = timed(partial(_repeat, rest, image, kernel, repetitions))
-    return dict(zip(PARTS, (max(0.0, whole - indices - others), max(0.0, indices), others), strict=True))
+    whole = profiles.timed(partial(_repeat, IMPLEMENTATIONS[suite.IM2COL], image, kernel, repetitions))
+    indices = profiles.timed(partial(calls, ways._get_indices)) - profiles.timed(partial(calls, None))
+    others = profiles.timed(partial(_repeat, rest, image, kernel, repetitions))
+    return dict(zip(suite.PARTS, (max(0.0, whole - indices - others), max(0.0, indices), others), strict=True))
 
 
 def _repeat(implementation: Implementation, image: Array, kernel: Array, repetitions: int) -> None:

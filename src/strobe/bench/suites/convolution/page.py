@@ -7,25 +7,10 @@ from typing import Any
 from strobe.bench.harness.declare import Section, slug
 from strobe.bench.suites.convolution.implementations import IMPLEMENTATIONS
 from strobe.bench.suites.convolution.profiles import PAGE, Profile, load_profile
-from strobe.bench.suites.convolution.reading import Reading, shares, total_variation
+from strobe.bench.suites.convolution.reading import Reading, fit_growth, shares, total_variation
 from strobe.bench.suites.convolution.suite import CALLS, EVENTS, EVENTS_OF_PYTHON, LOOKING, PARTS, PLAIN, SAMPLES, TIMER
+from strobe.present import parts as kit
 from strobe.present.format import TIMES, duration, percent
-from strobe.present.parts import (
-    Block,
-    Cell,
-    Heading,
-    Paragraph,
-    Part,
-    Pre,
-    Table,
-    Text,
-    Words,
-    link,
-    more,
-    named,
-    note,
-    strong,
-)
 
 _ROWS = 12  # of the table of functions
 DIRECTLY, LESS = "timed one by one", "cProfile, less what calls pay"
@@ -71,18 +56,18 @@ def sections(record: Mapping[str, Any], folder: Path) -> list[Section]:
         ("By samples: pyinstrument and a timer", _TREES, (SAMPLES, TIMER)),
     ):
         if known := [part for name in names if name in seen for part in _profile(name, seen[name], places[name])]:
-            contents.append(Section(title, [Paragraph(about), *known]))
+            contents.append(Section(title, [kit.Paragraph(about), *known]))
     return [*contents, *_disagreements(reading)]
 
 
-def _told(head: str, words: str) -> Part:
-    return Block([Heading(head), Paragraph(words, "advice")])
+def _told(head: str, words: str) -> kit.Part:
+    return kit.Block([kit.Heading(head), kit.Paragraph(words, "advice")])
 
 
 def _growth(reading: Reading) -> list[Section]:
     rows, lines = [], []
     for name, cells in reading.times.items():
-        if (growth := reading.growth(name)) is None:
+        if (growth := fit_growth({side: cell["seconds"]["median"] for side, cell in cells.items()})) is None:
             continue
         sides = sorted(cells)
         fitted, local = f"{growth.exponent:.2f}", f"{growth.local:.2f}"
@@ -90,21 +75,21 @@ def _growth(reading: Reading) -> list[Section]:
         over, last = (f"n = {low:,} to {sides[-1]:,}" for low in (sides[0], sides[-2]))
         rows.append(
             (
-                Text(name, "b", "first"),
-                strong(fitted, within, over),
-                strong(local, last),
+                kit.Text(name, "b", "first"),
+                kit.strong(fitted, within, over),
+                kit.strong(local, last),
                 f"{growth.farthest:.2f}{TIMES}",
-                Cell(IMPLEMENTATIONS[name].cost, "apart"),
+                kit.Cell(IMPLEMENTATIONS[name].cost, "apart"),
             )
         )
         lines.append(f"{name}: n^{fitted} ({within}) for {over}; n^{local} for {last}")
     figures = ("#Power of n, 95% interval", "#Between the two largest", "#Farthest point")
-    heads = ("Implementation", *figures, Cell("In theory", "apart"))
-    body: list[Part] = [Paragraph(_GROWTH), Table(heads, rows, "cells")]
+    heads = ("Implementation", *figures, kit.Cell("In theory", "apart"))
+    body: list[kit.Part] = [kit.Paragraph(_GROWTH), kit.Table(heads, rows, "cells")]
     return [Section("How times grow", body, "\n".join(lines))] if rows else []
 
 
-def _profile(name: str, profile: Profile, place: str) -> list[Part]:
+def _profile(name: str, profile: Profile, place: str) -> list[kit.Part]:
     """What one profiler saw: its table, if it counts, or else its tree and a link to its flame graph."""
     how = _HOW[name]
     if profile.samples is not None:
@@ -112,14 +97,18 @@ def _profile(name: str, profile: Profile, place: str) -> list[Part]:
     parts = [_told(name, how)]
     if profile.rows:
         rows = [
-            (named(row.name, "code"), f"{row.calls:,}", *map(duration, (row.own, row.own / row.calls, row.cumulative)))
+            (
+                kit.named(row.name, "code"),
+                f"{row.calls:,}",
+                *map(duration, (row.own, row.own / row.calls, row.cumulative)),
+            )
             for row in profile.rows[:_ROWS]
         ]
         heads = ("Function", "#Calls", "#Own time", "#A call", "#With what it calls")
-        parts += [Table(heads, rows), *more(len(profile.rows) - _ROWS, "functions, of less time")]
+        parts += [kit.Table(heads, rows), *kit.more(len(profile.rows) - _ROWS, "functions, of less time")]
     if profile.tree:
-        parts.append(Pre(profile.tree))
-    return [*parts, *(note(link(f"{place}/{PAGE}", f"The flame graph of {name}")) if profile.samples else [])]
+        parts.append(kit.Pre(profile.tree))
+    return [*parts, *(kit.note(kit.link(f"{place}/{PAGE}", f"The flame graph of {name}")) if profile.samples else [])]
 
 
 def _disagreements(reading: Reading) -> list[Section]:
@@ -130,14 +119,14 @@ def _disagreements(reading: Reading) -> list[Section]:
     if len(own) < 2:
         return []
     away = {name: total_variation(parts, own[DIRECTLY]) for name, parts in own.items() if DIRECTLY in own}
-    rows: list[list[Words]] = [
-        [Text(part, "b", "first"), *(f"{shares(parts)[part]:.1%}" for parts in own.values())] for part in PARTS
+    rows: list[list[kit.Words]] = [
+        [kit.Text(part, "b", "first"), *(f"{shares(parts)[part]:.1%}" for parts in own.values())] for part in PARTS
     ]
     distances = (f"{away[name]:.1%}" if name in away and name != DIRECTLY else "" for name in own)
     rows.append(["distance from timing one by one", *distances])
-    why: list[Part] = [Heading("Why"), *(Paragraph(reason) for reason in _reasons(reading, away))]
-    table = Table(["Function", *(f"#{name}" for name in own)], rows, "cells")
-    return [Section("How far they disagree", [Paragraph(_APART_NOTE), table, *why])]
+    why: list[kit.Part] = [kit.Heading("Why"), *(kit.Paragraph(reason) for reason in _reasons(reading, away))]
+    table = kit.Table(["Function", *(f"#{name}" for name in own)], rows, "cells")
+    return [Section("How far they disagree", [kit.Paragraph(_APART_NOTE), table, *why])]
 
 
 def _reasons(reading: Reading, away: Mapping[str, float]) -> list[str]:

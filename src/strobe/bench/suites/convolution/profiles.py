@@ -3,8 +3,6 @@
 cProfile (https://docs.python.org/3/library/profile.html) times every call. Counts are exact, but each call pays, and
 most of the price is charged to its caller: cProfile reads the clock last when a call begins and first when it ends.
 
-It knows who called whom, but not by which way: it has no stacks, and no flame graph.
-
 Pyinstrument (https://pyinstrument.readthedocs.io/en/latest/how-it-works.html) notes the stack every so often. The
 interpreter asks it at every call and return, in C too, whether it is time: that slows short calls just as much.
 

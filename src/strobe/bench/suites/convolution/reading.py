@@ -9,27 +9,10 @@ import numpy as np
 from scipy.special import stdtrit
 from scipy.stats import linregress
 
-from strobe.bench.harness.results import by_round
-from strobe.bench.suites.convolution.suite import (
-    CALLS,
-    CONV2D,
-    EVENTS,
-    LOOKING,
-    MADE,
-    NATIVE,
-    PARTS,
-    PLAIN,
-    RECEIVED,
-    SAMPLES,
-    TIME,
-    TO_CALLEE,
-    TO_CALLER,
-)
+from strobe.bench.harness.results import CellRecord, by_round, measured
+from strobe.bench.suites.convolution import suite
 from strobe.measure.statistics import Interval
-from strobe.present.format import counted
-from strobe.present.format import estimate as ratio
-
-Cell = Mapping[str, Any]  # of results.json
+from strobe.present.format import counted, estimate
 
 
 @dataclass(frozen=True)
@@ -92,24 +75,15 @@ class Reading:
     """What was measured by a record of the suite."""
 
     def __init__(self, record: Mapping[str, Any]) -> None:
-        self.times: dict[str, dict[int, Cell]] = {}  # by implementation and side
-        self.profilers: dict[str, Cell] = {}
-        for cell in record["cells"]:
-            name = cell["column"]
-            if cell["table"] == TIME:
-                if cell["visits"]:
-                    self.times.setdefault(name, {})[int(cell["row"])] = cell
-            elif cell["visits"]:
-                self.profilers[name] = cell
+        self.times: dict[str, dict[int, CellRecord]] = {}  # by implementation and side
+        for cell in measured(record, suite.TIME):
+            self.times.setdefault(cell["column"], {})[int(cell["row"])] = cell
+        self.profilers = {cell["column"]: cell for cell in measured(record, suite.PROFILERS)}
 
     def common(self, *names: str) -> list[int]:
         """Sides at which all of these were measured."""
         sides = [set(self.times.get(name, {})) for name in names]
         return sorted(set.intersection(*sides)) if sides else []
-
-    def growth(self, name: str) -> Growth | None:
-        """The power fitted to an implementation's medians."""
-        return fit_growth({side: cell["seconds"]["median"] for side, cell in self.times.get(name, {}).items()})
 
     def faster(self, name: str, other: str, side: int) -> Interval | None:
         """How many times as fast an implementation is as another."""
@@ -124,7 +98,7 @@ class Reading:
             if speedup and (speedup["median"] or 0) < 1:
                 speedup, pair = self.faster(other, name, side), (other, name)
             if speedup:
-                words = f"{pair[0]} is {ratio(speedup)} times as fast as {pair[1]}{self.doubt(*pair, side)}"
+                words = f"{pair[0]} is {estimate(speedup)} times as fast as {pair[1]}{self.doubt(*pair, side)}"
                 sentences.append(f"at {side}x{side} {words}")
         return sentences
 
@@ -133,14 +107,13 @@ class Reading:
         speedup = self.faster(name, other, side)
         if speedup is not None and speedup["low"] is None:
             return " (too few trials to tell)"
-        unsure = speedup is None or speedup["low"] <= 1
-        return " (no measurable difference)" if unsure else ""
+        return " (no measurable difference)" if speedup is None or speedup["low"] <= 1 else ""
 
     def factor(self, profiler: str) -> Interval | None:
         """How many times as long the work takes under a profiler."""
-        if PLAIN not in self.profilers or profiler not in self.profilers:
+        if suite.PLAIN not in self.profilers or profiler not in self.profilers:
             return None
-        return by_round(self.profilers[PLAIN], self.profilers[profiler])
+        return by_round(self.profilers[suite.PLAIN], self.profilers[profiler])
 
     def seconds(self, profiler: str) -> float:
         """What the work takes under it, or alone; nan where that is not known."""
@@ -153,7 +126,7 @@ class Reading:
 
     def own(self, profiler: str) -> dict[str, float]:
         """Own seconds of each part; of ``PLAIN`` those that were timed one by one. Empty where nothing is known."""
-        seconds = {part: own for part in PARTS if (own := self.figure(profiler, part)) is not None}
+        seconds = {part: own for part in suite.PARTS if (own := self.figure(profiler, part)) is not None}
         return seconds if sum(seconds.values()) > 0 else {}
 
     def distance(self, first: str, second: str) -> float | None:
@@ -163,14 +136,18 @@ class Reading:
 
     def a_call(self) -> float | None:
         """Seconds that cProfile adds to a call."""
-        calls = self.figure(EVENTS, CALLS)
-        return (self.seconds(EVENTS) - self.seconds(PLAIN)) / calls if calls and PLAIN in self.profilers else None
+        calls = self.figure(suite.EVENTS, suite.CALLS)
+        return (
+            (self.seconds(suite.EVENTS) - self.seconds(suite.PLAIN)) / calls
+            if calls and suite.PLAIN in self.profilers
+            else None
+        )
 
     def less_calls(self) -> dict[str, float]:
         """Own seconds of each part by cProfile, less what calls pay; empty where that is not known."""
-        own, a_call, of_called, less = self.own(EVENTS), self.a_call(), self.of_called(), dict[str, float]()
+        own, a_call, of_called, less = self.own(suite.EVENTS), self.a_call(), self.of_called(), dict[str, float]()
         for part, seconds in own.items():
-            received, made = (self.figure(EVENTS, f"{what}{part}") for what in (RECEIVED, MADE))
+            received, made = (self.figure(suite.EVENTS, f"{what}{part}") for what in (suite.RECEIVED, suite.MADE))
             if a_call is None or of_called is None or received is None or made is None:
                 return {}
             less[part] = corrected(seconds, received, made, a_call, of_called)
@@ -178,7 +155,7 @@ class Reading:
 
     def of_called(self) -> float | None:
         """The share of the price of a call by cProfile that the function called bears."""
-        callee, caller = (self.figure(EVENTS, name) for name in (TO_CALLEE, TO_CALLER))
+        callee, caller = (self.figure(suite.EVENTS, name) for name in (suite.TO_CALLEE, suite.TO_CALLER))
         return callee / (callee + caller) if callee and caller is not None else None
 
 
@@ -186,13 +163,15 @@ def conclusions(record: Mapping[str, Any]) -> list[str]:
     """Which implementation is fastest, what profilers cost, and how far they disagree."""
     reading = Reading(record)
     sentences = _fastest(reading)
-    if native := reading.compared(NATIVE, CONV2D):
+    if native := reading.compared(suite.NATIVE, suite.CONV2D):
         sentences.append(f"On one thread {'; '.join(native)}.")
-    if costs := [f"{name} {ratio(factor)}" for name in LOOKING if (factor := reading.factor(name))]:
+    if costs := [f"{name} {estimate(factor)}" for name in suite.LOOKING if (factor := reading.factor(name))]:
         sentences.append(f"Under a profiler im2col takes this many times as long: {', '.join(costs)}.")
-    if (between := reading.distance(EVENTS, SAMPLES)) is not None:
-        sentences.append(f"{EVENTS} and {SAMPLES} disagree about {between:.1%} of im2col's time.")
-    if away := [f"{name} by {off:.1%}" for name in LOOKING if (off := reading.distance(name, PLAIN)) is not None]:
+    if (between := reading.distance(suite.EVENTS, suite.SAMPLES)) is not None:
+        sentences.append(f"{suite.EVENTS} and {suite.SAMPLES} disagree about {between:.1%} of im2col's time.")
+    if away := [
+        f"{name} by {off:.1%}" for name in suite.LOOKING if (off := reading.distance(name, suite.PLAIN)) is not None
+    ]:
         sentences.append(f"From what its parts take when they are timed one by one they are off: {', '.join(away)}.")
     return sentences
 
@@ -207,10 +186,10 @@ def _fastest(reading: Reading) -> list[str]:
     for side in sorted(sides):
         cells = {name: measured[side] for name, measured in reading.times.items() if side in measured}
         first, *others = sorted(cells, key=lambda name: cells[name]["seconds"]["median"])
-        seconds = ratio({end: 1e3 * cells[first]["seconds"][end] for end in ("median", "low", "high")})
+        seconds = estimate({end: 1e3 * cells[first]["seconds"][end] for end in ("median", "low", "high")})
         doubt = reading.doubt(first, others[0], side) if others else ""
         beside = [
-            f", {ratio(faster)} times as fast as {other}{doubt}"
+            f", {estimate(faster)} times as fast as {other}{doubt}"
             for other in others[:1]
             if (faster := reading.faster(first, other, side))
         ]

@@ -11,11 +11,11 @@ from strobe.errors import ConfigError
 TIME, PROFILERS = "time", "profilers"  # tables
 
 REFERENCE = "scipy convolve2d"
-LOOPS, WINDOW_SUMS, IM2COL, RECURSIVE = "four loops", "window sums", "im2col", "im2col recursive"
-VIEW, CONV2D, NATIVE = "sliding_window_view", "torch conv2d", "native"
+IM2COL, CONV2D, NATIVE = "im2col", "torch conv2d", "native"
+_QUICK = ("im2col recursive", "sliding_window_view", REFERENCE, "scipy fftconvolve", CONV2D, "torch unfold", NATIVE)
 LARGEST: dict[str, int | None] = {  # side at which each is measured: about a second with a kernel of 3x3; None: any
-    **{LOOPS: 256, WINDOW_SUMS: 512, IM2COL: 128},
-    **dict.fromkeys((RECURSIVE, VIEW, REFERENCE, "scipy fftconvolve", CONV2D, "torch unfold", NATIVE)),
+    **{"four loops": 256, "window sums": 512, IM2COL: 128},
+    **dict.fromkeys(_QUICK),
 }
 
 PLAIN = "no profiler"

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from strobe.bench.harness.declare import Done, Trial, Work
 from strobe.bench.small import SmallNetwork
 from strobe.bench.suites.crop.decoders import DECODERS, Decode, Places, decode_batches
-from strobe.bench.suites.crop.suite import COLOUR, DECODE, MASK, PIXELS, RANGES, SCALE, STEP, WHOLE
+from strobe.bench.suites.crop.suite import COLOUR, DECODE, MASK, PARTS, PIXELS, SCALE, STEP, WHOLE
 from strobe.callbacks.accelerators import activities, synchronize
 from strobe.measure.timing import clock
 
@@ -136,7 +136,7 @@ def trace(places: Places, one: Decode, step: Step, batch: int, folder: Path) -> 
     def keep(profiler: profile) -> None:
         for entry in profiler.key_averages():
             name = WHOLE if entry.key.startswith("ProfilerStep") else entry.key
-            if name in (*RANGES, WHOLE):
+            if name in (*PARTS, WHOLE):
                 ranges[name] = max(ranges.get(name, 0.0), entry.cpu_time_total / 1e6 / ACTIVE)
         write(profiler)
 

@@ -20,9 +20,8 @@ TOGETHER = 32  # photos of one call of the native operator
 MOST_PHOTOS = 256  # of a larger set as many are chosen at random, and kept in memory
 PIXELS = "photo_pixels"  # of a photo, in the median
 DECODE, MASK, COLOUR, SCALE, STEP = "decode_and_crop_jpeg", "random_mask", "convert_color", "scale", "train_step"
-RANGES = (DECODE, MASK, COLOUR, SCALE, STEP)
-WHOLE = "whole_step"  # beside the ranges: the mean of the traced steps
 PARTS = {DECODE: "decode, crop", MASK: "random mask", COLOUR: "colours", SCALE: "scale", STEP: "training"}
+WHOLE = "whole_step"  # beside the ranges: the mean of the traced steps
 REST = "the rest"  # joining the batch, and the profiler's own
 _NOTE = (
     "Milliseconds of a step: means over the steps of a trace in which everything, loading too, is done in the "
@@ -93,22 +92,18 @@ def _find(request: Request, scratch: Path) -> Input:
         raise ConfigError("trainer.accelerator=gpu needs a GPU, and this machine has none; give cpu, or leave it out")
     device = gpu if gpu and accelerator != "cpu" else "cpu"
     photos = find_photos(request, scratch)
-    sizes: dict[str, Size] = {}
-    skipped = 0
-    for place in np.random.default_rng(0).permutation(len(photos.facts["paths"])):
-        path = photos.facts["paths"][place]
-        if (size := measured(path)) is None:
-            skipped += 1
-        else:
-            sizes[path] = size
+    paths, sizes = photos.facts["paths"], dict[str, Size]()
+    for place in np.random.default_rng(0).permutation(len(paths)):
+        if size := measured(paths[place]):
+            sizes[paths[place]] = size
         if len(sizes) == MOST_PHOTOS:
             break
     if not sizes:
         raise DataError(
-            f"none of the {skipped} photos is a JPEG in colours of {CROP}x{CROP} pixels or more; name a folder of "
+            f"none of the {len(paths)} photos is a JPEG in colours of {CROP}x{CROP} pixels or more; name a folder of "
             "larger ones as data.root, or leave it out to measure on generated ones"
         )
-    title = f"{len(sizes)} of {photos.title}" if len(sizes) < len(photos.facts["paths"]) else photos.title
+    title = f"{len(sizes)} of {photos.title}" if len(sizes) < len(paths) else photos.title
     kept = sorted(sizes)
     facts = {"paths": kept, "sizes": [sizes[path] for path in kept], "device": device}
     pixels = median(sizes[path][0] * sizes[path][1] for path in kept)

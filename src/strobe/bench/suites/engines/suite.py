@@ -11,8 +11,7 @@ from strobe.app.config.suites import ENGINE_TABLES
 from strobe.bench.harness.declare import Cache, Cell, Input, Plan, Request, Suite, Table, deferred, row
 from strobe.bench.harness.results import faster, measured, speed
 from strobe.bench.inputs import find_loaded, require_batch
-from strobe.present.format import counted, figure
-from strobe.present.format import estimate as ratio
+from strobe.present.format import counted, estimate, figure
 
 BY_HAND = "DataLoader by hand"
 ALONE = "the model alone"
@@ -120,11 +119,11 @@ def conclude(record: Mapping[str, Any]) -> list[str]:
         sentences.append(f"{sentence}.")
     for cell in cells:
         if cell["ratio"] and cell["column"] in {"reused", "normalised, in place"}:
-            times = f"{ratio(cell['ratio'])} times as fast as {BUFFERS[cell['column']]}"
+            times = f"{estimate(cell['ratio'])} times as fast as {BUFFERS[cell['column']]}"
             sentences.append(f"Batches of {cell['row']}, {cell['column']}: {times}.")
     for cell in cells:
         if cell["ratio"] and cell["table"] == "training":
-            threads, reached = counted(int(cell["row"]), "thread"), ratio(cell["ratio"])
+            threads, reached = counted(int(cell["row"]), "thread"), estimate(cell["ratio"])
             sentence = f"Training with loader={cell['column']}, {threads}: {figure(speed(cell))} images/s"
             sentences.append(f"{sentence}, {reached} of what the model alone reaches.")
     return sentences

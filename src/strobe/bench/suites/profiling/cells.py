@@ -40,6 +40,7 @@ FIRST = 4  # steps beside a Python profile that are not counted
 TINY = 2.0  # seconds of a training that does next to nothing; looks at its stack begin after half a second
 NEVER = 10**9  # steps
 RANKS_FILE = "seconds.json"  # that the ranks leave
+RANK_STEPS, RANK_FIRST = 1500, 300  # of each of their trainings; of these, some that are not timed
 QUIET: dict[str, Any] = dict.fromkeys(
     ("enable_progress_bar", "enable_model_summary", "enable_checkpointing", "logger"), False
 )
@@ -82,10 +83,36 @@ def callbacks(trial: Trial, *, kind: str) -> Iterator[Work]:
 def of_two_ranks(folder: Path) -> Done:
     """Mean steps of two processes over gloo, with Strobe and without it."""
     launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
-    command = [sys.executable, "-m", *launcher, "-m", "strobe.bench.suites.profiling.ranks", str(folder)]
+    command = [sys.executable, "-m", *launcher, "-m", "strobe.bench.suites.profiling.cells", str(folder)]
     subprocess.run(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, check=True)
     steps = json.loads((folder / RANKS_FILE).read_text())
     return beside(2, mean(steps["watched"]), mean(steps["unwatched"]), {})
+
+
+def be_rank(folder: Path) -> None:
+    """Of one of those processes: trains four times; rank 0 leaves a mean step's seconds of each, watched or not."""
+    quieten()
+    torch.set_num_threads(1)
+    steps: dict[str, list[float]] = {"watched": [], "unwatched": []}
+    for watched in (*mirrored((False, True), 0), *mirrored((False, True), 1)):
+        callbacks = [timed := MeanStep(), *([Attached(folder / "record")] if watched else [])]
+        limits: dict[str, Any] = {"max_epochs": -1, "max_steps": RANK_STEPS, "devices": int(os.environ["WORLD_SIZE"])}
+        trainer = Trainer(accelerator="cpu", strategy="ddp", callbacks=callbacks, **limits, **QUIET)
+        trainer.fit(Tiny(), tiny_loader())
+        steps["watched" if watched else "unwatched"].append(timed.seconds)
+    if trainer.is_global_zero:
+        (folder / RANKS_FILE).write_text(json.dumps(steps))
+
+
+class MeanStep(Callback):
+    """How long a mean step of a rank takes."""
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """Look at the clock."""
+        if trainer.global_step == RANK_FIRST:
+            self._began = time.perf_counter()
+        elif trainer.global_step == RANK_STEPS:
+            self.seconds = (time.perf_counter() - self._began) / (RANK_STEPS - RANK_FIRST)
 
 
 class Attached(Strobe):
@@ -241,3 +268,7 @@ def train(cfg: DictConfig, folder: Path, *besides: Callback) -> None:
     """The application's training with further callbacks, the last of which does not see itself profiled."""
     torch.manual_seed(0)
     fit(build(cfg, folder), *besides, without=StepRecorder)
+
+
+if __name__ == "__main__":
+    be_rank(Path(sys.argv[1]))
