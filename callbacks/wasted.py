@@ -44,19 +44,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     if len(flow.spent) < STEPS:
         return dict.fromkeys(KINDS)
     kinds = _Kinds(flow)
-    return {
-        "constant": kinds.constant(),
-        "repeated": kinds.repeated(),
-        "unused": kinds.unused(),
-        "unused_backward": kinds.unused_backward(),
-        "sparse": kinds.sparse(),
-        "alike": kinds.alike(),
-        "order": kinds.order(),
-        "broadcast": kinds.broadcast(),
-        "loop": kinds.loop(),
-        "attention": kinds.attention(),
-        **{kind: kinds.slower(kind) for kind in VARIANTS},
-    }
+    return {kind: kinds.slower(kind) if kind in VARIANTS else getattr(kinds, kind)() for kind in KINDS}
 
 
 class _Kinds:

@@ -7,7 +7,7 @@ from strobe.diagnose.cores import interrupting, taken, taken_by_threads
 from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.restarts import epoch_starts, restarts
 from strobe.diagnose.symptoms import aside
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record, amount
 
 GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
 FLAT = 0.97  # times as long as in the quarter before: two quarters that are mostly of one epoch are alike
@@ -21,10 +21,10 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     Callbacks are left out, because they are reported by name. One wait in as many steps as there are workers is normal.
     The cost of restarted workers, and of what begins an epoch, is not counted again.
     """
-    phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
-    measured = record.number("steps", "measured") or 0.0
+    phase, long = record.text("uneven", "phase") or "", record.amount("uneven", "steps")
+    measured = record.amount("steps", "measured")
     usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
-    extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
+    extra, garbage = (record.amount("uneven", f"{name}_seconds") for name in ("extra", "garbage"))
     others = taken(record) or taken_by_threads(record) or interrupting(record) * step.seconds >= extra
     if growth(record, step) or (others and not record.items("uneven", "files", "slow")):  # which explain it
         return "", 0.0
@@ -33,7 +33,7 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or begun > extra / 2:
         return "", 0.0
     extra -= aside(record).get(phase, 0.0) + begun
-    whole = max(record.number(of, phase) or 0.0 for of in ("step_seconds", "device_seconds"))
+    whole = max(record.amount(of, phase) for of in ("step_seconds", "device_seconds"))
     return phase, max(0.0, min(extra - garbage, whole, step.spare))
 
 
@@ -92,4 +92,4 @@ def _rising(record: Record, name: str) -> list[float]:
 
 
 def _items(record: Record, *path: str) -> list[float]:
-    return [as_number(value) or 0.0 for value in record.items(*path)]
+    return [amount(value) for value in record.items(*path)]

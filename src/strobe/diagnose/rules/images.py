@@ -36,7 +36,7 @@ def upsampled(record: Record, step: Step) -> Finding | None:
 
 def _finding(times: float, evidence: str, advice: str, overrides: tuple[str, ...], predicted: Figure) -> Finding:
     title = f"Images are enlarged to {times:.{0 if times >= 10 else 1}f} times their stored pixels"
-    return Finding("upsampled", title, evidence, advice, overrides, predicted)
+    return Finding("upsampled", title, evidence, advice, predicted, overrides)
 
 
 def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Figure:
@@ -49,7 +49,7 @@ def _measured(step: Step, model: Alternative, loader: Alternative | None) -> Fig
 
 def padding(record: Record, step: Step) -> Finding | None:
     """Sequences are padded to a length that no sample of a batch has, and the network computes on all of it."""
-    share, seconds = record.number("padding") or 0.0, padded(record)
+    share, seconds = record.amount("padding"), padded(record)
     if share < NOTABLE or seconds < NOTABLE * step.seconds:
         return None
     return Finding(
@@ -60,7 +60,6 @@ def padding(record: Record, step: Step) -> Finding | None:
         "length, or faster.",
         "Pad each batch to its own longest sample (a collate_fn with pad_sequence, or padding='longest'), not to a "
         "fixed length.",
-        (),
         up_to(without(step, compute=seconds)),
     )
 

@@ -19,7 +19,7 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
     if not (lost := taken(record)):
         return None
     names = ("own", "others", "stolen", "idle")
-    own, others, stolen, idle = (min(1.0, record.number("machine", name) or 0.0) for name in names)
+    own, others, stolen, idle = (min(1.0, record.amount("machine", name)) for name in names)
     who = "Other processes" if others >= stolen else "Other virtual machines on this host"
     evidence = f"Training waited for a core for {percent(lost)} of its time. Others used {percent(others + stolen)} of "
     evidence += f"the cores, this training {percent(own)}; {percent(idle)} was idle."
@@ -39,7 +39,6 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
         f"{who} took {percent(others + stolen)} of the cores",
         evidence,
         "Train again when they have ended, or on another machine; these figures hold only while they run.",
-        (),
         _up_to(lost),
     )
 
@@ -48,7 +47,7 @@ def child_processes(record: Record, step: Step) -> Finding | None:
     """Processes that training started, and that are no loader workers, took cores that it needed."""
     if step.workers or not (lost := taken_by_children(record, step)):
         return None
-    used = cores((record.number("machine", "children") or 0.0) * (step.cores or 1.0))
+    used = cores(record.amount("machine", "children") * (step.cores or 1.0))
     return Finding(
         "child_processes",
         f"Processes that this training started take {used} that it needs",
@@ -56,7 +55,6 @@ def child_processes(record: Record, step: Step) -> Finding | None:
         "batches: they are a pool, a simulator, an encoder or a logger, of the script's or a library's, or workers for "
         "validation.",
         "Let them do less, or do it less often; start fewer of them, or after training; or use fewer threads.",
-        (),
         _up_to(lost),
     )
 
@@ -87,16 +85,16 @@ def oversubscription(record: Record, step: Step) -> Finding | None:
         f"{duration(step.seconds)} step. {evidence}",
         f"Give the other library one thread. {numpys}OpenCV: cv2.setNumThreads(0). scikit-learn and others: "
         "threadpoolctl.threadpool_limits(1) around the calls.",
-        overrides,
         _up_to(lost),
+        overrides,
         partial=who == BESIDE,
     )
 
 
 def swapping(record: Record, _: Step) -> Finding | None:
     """Memory was swapped to a disk and back: there is too little for this training and everything else that runs."""
-    swapped, seconds = (record.number("machine", name) or 0.0 for name in ("swapped_bytes", "seconds"))
-    choked, idle = record.number("machine", "choked"), record.number("machine", "idle") or 0.0
+    swapped, seconds = (record.amount("machine", name) for name in ("swapped_bytes", "seconds"))
+    choked, idle = record.number("machine", "choked"), record.amount("machine", "idle")
     lost = min(MOST_TAKEN, idle if choked is None else choked)  # a process that waits for memory leaves a core idle
     if not swapped or swapped < SWAPPED * seconds or lost < NOTABLE:
         return None
@@ -112,7 +110,6 @@ def swapping(record: Record, _: Step) -> Finding | None:
         f"Memory is short: {size(swapped / max(seconds, 1e-9))} swapped per second",
         evidence,
         "Use fewer loader workers, smaller batches or a smaller cache, or stop other programs that use memory.",
-        (),
         _up_to(lost),
         share=lost,
     )
@@ -120,7 +117,7 @@ def swapping(record: Record, _: Step) -> Finding | None:
 
 def quota(record: Record, _: Step) -> Finding | None:
     """The container has used up its CPU quota, and is paused until it gets more."""
-    share = record.number("machine", "throttled") or 0.0
+    share = record.amount("machine", "throttled")
     if share < NOTABLE:
         return None
     return Finding(
@@ -128,7 +125,6 @@ def quota(record: Record, _: Step) -> Finding | None:
         f"The container's CPU quota was used up for {percent(share)} of the time",
         f"Linux paused its processes for {percent(share)} of the training (throttled_usec of the cgroup's cpu.stat).",
         "Give the container more cores (docker run --cpus, resources.limits.cpu), or use fewer threads.",
-        (),
         _up_to(lost := min(share, MOST_TAKEN)),
         share=lost,
     )

@@ -28,7 +28,7 @@ def growing_memory(record: Record, step: Step) -> list[Finding]:
     free, findings = record.number("environment", "memory_free_bytes"), []
     for name, (title, advice) in _GROWS.items():
         first, last, pace, seconds = (
-            record.number("memory_growth", name, key) or 0.0
+            record.amount("memory_growth", name, key)
             for key in ("first_bytes", "last_bytes", "bytes_per_second", "seconds")
         )
         notable = last - first >= max(LEAST_GROWTH, LEAST_SHARE * first)
@@ -48,7 +48,6 @@ def growing_memory(record: Record, step: Step) -> list[Finding]:
                 f"{title} by {size(pace * count)} a second",
                 evidence,
                 advice,
-                (),
                 Figure(1.0, 1.0, 1.0),
                 subject=name,
                 lost=1.0 if left < min(HOUR, SEEN * seconds) else 0.0,  # all of training, when it ends the run

@@ -14,7 +14,7 @@ from strobe.records.run import Record
 
 def unused_gradients(record: Record, step: Step) -> Finding | None:
     """The backward pass computes gradients of weights that nothing updates."""
-    share, seconds = record.number("unused_gradients") or 0.0, for_gradients(record)
+    share, seconds = record.amount("unused_gradients"), for_gradients(record)
     if seconds < NOTABLE * step.seconds:
         return None
     after = after_used(record)
@@ -36,7 +36,7 @@ def unused_gradients(record: Record, step: Step) -> Finding | None:
         )
     evidence = f"Computing them takes {duration(seconds)} of each {duration(step.seconds)} step."
     most = up_to(without(step, compute=seconds))
-    return Finding("unused_gradients", title, evidence, advice, (), most)
+    return Finding("unused_gradients", title, evidence, advice, most)
 
 
 def _rule(cause: str, waste: Waste) -> Callable[[Record, Step], Finding | None]:
@@ -49,7 +49,7 @@ def _rule(cause: str, waste: Waste) -> Callable[[Record, Step], Finding | None]:
             return None
         words = _words(record, waste.kind, computing + waiting, step)
         most = up_to(without(step, compute=computing, wait=waiting))
-        return Finding(cause, waste.title.format(**words), waste.evidence.format(**words), waste.advice, (), most)
+        return Finding(cause, waste.title.format(**words), waste.evidence.format(**words), waste.advice, most)
 
     rule.__name__ = cause
     return rule
@@ -59,7 +59,7 @@ def _words(record: Record, kind: str, seconds: float, step: Step) -> dict[str, A
     """What titles and evidence in ``FOR_NOTHING`` may name, of so many seconds of a step."""
     calls, name = record.count(kind, "calls") or 0, record.text(kind, "name")
     called = f"{name} is called {calls} times on the same input"
-    part, code = record.number(kind, "share") or 0.0, record.text(kind, "code")
+    part, code = record.amount(kind, "share"), record.text(kind, "code")
     lengths = [one for one in record.items(kind, "shape") if isinstance(one, int)]
     file, line, function = record.text(kind, "file"), record.count(kind, "line"), record.text(kind, "function")
     return {
@@ -71,7 +71,7 @@ def _words(record: Record, kind: str, seconds: float, step: Step) -> dict[str, A
         "shape": " x ".join(f"{side:,}" for side in lengths),
         "part": part,
         "alike": percent(part),
-        "bytes": size(record.number(kind, "bytes") or 0.0),
+        "bytes": size(record.amount(kind, "bytes")),
         "dtype": record.text(kind, "dtype"),
         "length": f"{lengths[0]:,}" if lengths else "",
         "quick": f"{lengths[-1]:,}" if lengths else "",
