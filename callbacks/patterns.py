@@ -1,4 +1,7 @@
-"""Operations of a step that belong together: parts of an attention, large tensors in between, products with zeros."""
+"""Operations of a step that belong together: attention, large tensors in between, products of matrices.
+
+Of products those with zeros, and those that another order would make cheaper: thin ones, or before one of few columns.
+"""
 
 import math
 from collections import defaultdict
@@ -9,7 +12,12 @@ from .calls import PICKING, PRODUCTS, Operation
 HUGE = 2_000_000  # numbers: more than caches hold
 FAR_FEWER = 8  # times
 POSITIONS, WIDTH = 64, 16  # of attention, at least; with fewer, or narrower heads, one operation is often no faster
+THIN = 8  # a product of thin matrices has at least so many times the numbers of its larger factor
+FEWER = 2  # a product comes too early if the next one has at least so many times fewer columns
 _WEIGHING = {"mul", "div", "add", "sub", "masked_fill", "where", "clone", "_to_copy", "copy_"}  # before a softmax
+_KEEPING = {"add", "sub", "mul", "div", "neg", "clone", "_to_copy"}  # after which the order may still be another one
+
+_Users = Mapping[Operation, list[Operation]]
 
 
 def with_zeros(operations: Sequence[Operation], is_sparse: Callable[[Operation], bool]) -> set[Operation]:
@@ -73,6 +81,89 @@ def broadcast_of(operations: Iterable[Operation]) -> set[Operation]:
         elif one.pointwise and one.size.makes >= HUGE and (begins or goes_on):
             chains[one] = {one}.union(*before)
     return reduced
+
+
+def avoidable(operations: Sequence[Operation]) -> dict[Operation, float]:
+    """Of a step's operations, the share that another order saves.
+
+    The gradients of an operation save as much as itself.
+    """
+    readers, gradients = (
+        _readers(one for one in operations if not one.backward),
+        defaultdict[Operation, list[Operation]](list),
+    )
+    for one in operations:
+        if one.forward is not None:
+            gradients[one.forward].append(one)
+    return _early(operations, readers, gradients) | _whole(operations, readers, gradients)
+
+
+def _early(operations: Sequence[Operation], readers: _Users, gradients: _Users) -> dict[Operation, float]:
+    """Products that come before one with few columns: ``(A @ (A @ x)) @ W`` is ``A @ (A @ (x @ W))``.
+
+    Not where ``x`` has more rows than the result, as in pooling: then ``x @ W`` costs more. Layers in a row are left
+    alone, too: what learns is there by design.
+    """
+    saved = dict[Operation, float]()
+    for narrow in (one for one in operations if not one.backward):
+        one = narrow
+        while made := next((source.operation for source in one.sources if _is_early(source.operation, narrow)), None):
+            if len(readers[made]) > 1 or made.ends or made.lasts:
+                break
+            share = 1 - narrow.size.makes / made.size.makes
+            saved |= dict.fromkeys([made, *gradients[made]], share)
+            one = made
+    return saved
+
+
+def _is_early(made: Operation, narrow: Operation) -> bool:
+    """Whether an operation is a product, by nothing that learns, with as many rows as the narrow one, and no fewer."""
+    if not {made.name, narrow.name} <= PRODUCTS or made.backward or made.autograd.of_weights:
+        return False
+    shape, result = made.size.shape, narrow.size.shape
+    narrower = len(shape) == len(result) == 2 and shape[0] == result[0] and shape[1] >= FEWER * result[1]
+    return narrower and made.size.inner <= shape[0] and not any(_learns(each.operation) for each in made.sources)
+
+
+def _learns(one: Operation) -> bool:
+    """Whether an operation only changes the form of weights, such as their type or their length."""
+    made = [source.operation for source in one.sources if source.operation.phase != "optimizer"]
+    return one.name not in PRODUCTS and (all(map(_learns, made)) if made else one.autograd.of_weights)
+
+
+def _whole(operations: Sequence[Operation], readers: _Users, gradients: _Users) -> dict[Operation, float]:
+    """Products of thin matrices that are made whole, only to be multiplied by: ``x @ (A @ B)`` is ``(x @ A) @ B``.
+
+    These are the ones that make the product, scale it or add to it, and their gradients. If what is added does not
+    learn, the gradient of the sum is saved, too; if nothing is added, also what multiplies by the product.
+    """
+    saved = dict[Operation, float]()
+    for made in operations:
+        if made.name not in PRODUCTS or made.backward or made.size.makes < THIN * made.size.reads:
+            continue
+        chain, added = [made], list[Operation]()
+        while len(using := readers[chain[-1]]) == 1 and _keeps(using[0], made):
+            chain += using
+            added += [one for one in using if one.size.full > 1]
+        if not using or any(one.name not in PRODUCTS for one in using) or any(one.ends or one.lasts for one in chain):
+            continue
+        left = 2 * made.size.reads / made.size.makes  # of a product with the whole, which those with its factors take
+        for one in chain:
+            saved |= dict.fromkeys([one, *gradients[one]], 1.0)
+        for product in using:
+            whole = [one for one in gradients[product] if one.name in PRODUCTS and one.size.makes == made.size.makes]
+            if not added:
+                saved |= dict.fromkeys([product, *gradients[product]], 1 - left)
+            elif not any(one.autograd.of_weights for one in added):
+                saved |= dict.fromkeys(whole, 1 - left)
+    return saved
+
+
+def _keeps(one: Operation, made: Operation) -> bool:
+    """Whether an operation only scales such a product, or adds to it, so that it can be multiplied factor by factor."""
+    name = one.name.removesuffix("_")
+    scales = name not in ("mul", "div") or one.size.full == 1
+    return name in _KEEPING and one.size.makes == made.size.makes and scales and not one.backward
 
 
 def _readers(operations: Iterable[Operation]) -> defaultdict[Operation, list[Operation]]:

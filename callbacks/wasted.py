@@ -8,11 +8,10 @@ import torch
 
 from .batchable import together
 from .calls import PICKING, PRODUCTS, SOFTMAX, Operation
-from .chains import avoidable
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow
 from .frames import Line, located
-from .patterns import attention_of, broadcast_of, with_zeros
+from .patterns import attention_of, avoidable, broadcast_of, with_zeros
 from .variants import VARIANTS
 
 KINDS = (

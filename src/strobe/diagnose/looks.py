@@ -72,7 +72,7 @@ def in_functions(record: Record) -> dict[str, tuple[str, float]]:
                 shares[function] += max(0.0, share - amount(one.get("python")))
             elif _library(one) and _comes_with(one, counted):
                 in_library[function] += share
-        computed = sum(amount(share) for share in record.mapping("costliest", phase).values())
+        computed = sum(record.amounts_of("costliest", phase).values())
         most = min(1.0, max(0.0, 1 - computed) / max(sum(shares.values()), 1e-9))
         spent = record.seconds(phase)
         for name, share in shares.items():

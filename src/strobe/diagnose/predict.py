@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from strobe.diagnose.calibrated import calibrated
-from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record, amount
+from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
 
 WORTH = 1.03  # a smaller speed-up is within the variation from run to run
 NOTABLE = 0.05  # of a step: less is not worth the effort, and hard to tell from noise
@@ -93,10 +93,10 @@ class Step:
 
 def step_of(record: Record) -> Step | None:
     """The mean step of a run; None if no step was measured."""
-    seconds = {name: max(0.0, amount(value)) for name, value in record.mapping("step_seconds").items()}
+    seconds = {name: max(0.0, value) for name, value in record.amounts_of("step_seconds").items()}
     length = seconds.get("total", 0.0)
     wait = min(seconds.get("data_wait", 0.0), length)
-    between = sum(max(0.0, amount(value)) for value in record.mapping("between_seconds").values())
+    between = sum(max(0.0, value) for value in record.amounts_of("between_seconds").values())
     images = _images(record, length + between)
     if length <= wait or images <= 0:
         return None
@@ -360,8 +360,8 @@ def cpu_by_children(record: Record, images: float) -> float | None:
         images: of a step.
     """
     share, seconds = (record.number("machine", name) for name in ("children", "seconds"))
-    cores, steps = record.number("environment", "usable_cores"), record.mapping("steps").values()
-    count = images * sum(amount(one) for one in steps)
+    cores = record.number("environment", "usable_cores")
+    count = images * sum(record.amounts_of("steps").values())
     return share * seconds * cores / count if share and seconds and cores and count else None
 
 

@@ -8,7 +8,7 @@ from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS
 from strobe.diagnose.looks import share_of
 from strobe.diagnose.predict import Step, cpu_by_children
 from strobe.diagnose.symptoms import all_steps, is_rebuilt
-from strobe.records.run import Record, amount
+from strobe.records.run import Record
 
 RELOAD = "trainer.reload_dataloaders_every_n_epochs"
 MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them
@@ -73,8 +73,8 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
         return None
     share, usual = min(1.0, count / measured), usual_wait(record, step)
     wait = max(0.0, start - max(first_batch(record, step), usual))
-    known = record.mapping("epoch_starts", "extra").items()
-    extra = {phase: max(0.0, amount(value)) for phase, value in known if phase not in ("data_wait", "callbacks")}
+    known = record.amounts_of("epoch_starts", "extra").items()
+    extra = {phase: max(0.0, more) for phase, more in known if phase not in ("data_wait", "callbacks")}
     queued = min(
         step.workers * (record.whole("engine.prefetch_factor") or 2), record.number("batches_per_epoch") or math.inf
     )
@@ -126,7 +126,7 @@ def _restarts_within(record: Record, step: Step) -> Restarts | None:
     """Those of a loader that begins anew within an epoch, as one that is shorter than another beside it."""
     if not step.workers or not (share := starts_within(record)):
         return None
-    extra = {phase: share * amount(more) for phase, more in record.mapping("worker_starts", "extra").items()}
+    extra = {phase: share * more for phase, more in record.amounts_of("worker_starts", "extra").items()}
     wait = extra.pop("data_wait", 0.0)
     return Restarts(wait, wait, extra, 0.0)
 

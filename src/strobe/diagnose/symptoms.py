@@ -177,8 +177,7 @@ def start_share(record: Record) -> float | None:
 
 def operations_of(record: Record) -> float:
     """How many differentiable operations a mean step makes; 0 if unknown."""
-    ended = sum(amount(count) for count in record.mapping("steps").values())
-    return record.amount("operations", "count") / max(1.0, ended)
+    return record.amount("operations", "count") / max(1.0, sum(record.amounts_of("steps").values()))
 
 
 def costliest(record: Record, phase: str) -> str:
@@ -188,8 +187,8 @@ def costliest(record: Record, phase: str) -> str:
     """
     if not record.on_cpu:
         return ""
-    shares = {name: amount(share) for name, share in record.mapping("costliest", phase).items()}
-    named = [f"{name} ({percent(min(1.0, share))})" for name, share in shares.items() if share >= COSTLY]
+    shares = record.amounts_of("costliest", phase).items()
+    named = [f"{name} ({percent(min(1.0, share))})" for name, share in shares if share >= COSTLY]
     return f" Costliest there: {listed(named[:NAMED])}." if named else ""
 
 
@@ -226,8 +225,8 @@ def waits_for_gpu(record: Record, phase: str) -> float:
 
 def aside(record: Record) -> dict[str, float]:
     """Seconds of each phase in which rank 0 waits for other ranks, or keeps them waiting; in a mean step."""
-    both = [record.mapping("ranks", "first", kind) for kind in ("waits", "extra")]
-    return {phase: sum(max(0.0, amount(one.get(phase))) for one in both) for phase in PHASES}
+    both = [record.amounts_of("ranks", "first", kind) for kind in ("waits", "extra")]
+    return {phase: sum(max(0.0, one.get(phase, 0.0)) for one in both) for phase in PHASES}
 
 
 def preparing(record: Record) -> float:
@@ -305,7 +304,7 @@ def made_up(record: Record, step: Step) -> float:
 
 
 def _pixels(record: Record, *path: str) -> float | None:
-    height, width = (*(amount(side) for side in record.items(*path)), 0.0, 0.0)[:2]
+    height, width = (*record.amounts(*path), 0.0, 0.0)[:2]
     return height * width if height > 0 < width else None
 
 

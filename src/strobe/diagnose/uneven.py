@@ -7,7 +7,7 @@ from strobe.diagnose.cores import interrupting, taken, taken_by_threads
 from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.restarts import epoch_starts, restarts
 from strobe.diagnose.symptoms import aside
-from strobe.records.run import Record, amount
+from strobe.records.run import Record
 
 GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
 FLAT = 0.97  # times as long as in the quarter before: two quarters that are mostly of one epoch are alike
@@ -55,7 +55,7 @@ def growth(record: Record, step: Step) -> Growth | None:
         return None
     if found := jump(record):
         queued = found.phase == "data_wait" and (found.since or 0) <= FEW * step.workers  # until then batches are ready
-        return None if queued else _grown(found, _items(record, "quarters", "jump", "phase_seconds"), step)
+        return None if queued else _grown(found, record.amounts("quarters", "jump", "phase_seconds"), step)
     if (record.number("quarters", "rising") or 1.0) < RISING:
         return None
     quarters = Growth(_rising(record, "seconds"), record.text("quarters", "phase") or "", False, None)
@@ -64,7 +64,7 @@ def growth(record: Record, step: Step) -> Growth | None:
 
 def jump(record: Record) -> Growth | None:
     """From which step on steps take longer, and how much, whoever takes the cores; None if they do not."""
-    seconds, since = _items(record, "quarters", "jump", "seconds"), record.number("quarters", "jump", "step")
+    seconds, since = record.amounts("quarters", "jump", "seconds"), record.number("quarters", "jump", "step")
     if len(seconds) != 2 or min(seconds) <= 0 or since is None:
         return None
     return Growth(seconds, record.text("quarters", "jump", "phase") or "", False, int(since))
@@ -86,10 +86,6 @@ def _grown(found: Growth, part: list[float], step: Step) -> Growth | None:
 
 def _rising(record: Record, name: str) -> list[float]:
     """Four values that rise; [] if they do not, or are not known."""
-    values = _items(record, "quarters", name)
+    values = record.amounts("quarters", name)
     rising = len(values) == 4 and min(values) > 0 and all(after >= FLAT * before for before, after in pairwise(values))
     return values if rising else []
-
-
-def _items(record: Record, *path: str) -> list[float]:
-    return [amount(value) for value in record.items(*path)]

@@ -99,6 +99,14 @@ class Record:
         """The mappings in a list of the summary, [] if there is none."""
         return [entry for entry in self.items(*path) if isinstance(entry, dict)]
 
+    def amounts(self, *path: str) -> list[float]:
+        """The numbers of a list of the summary; 0 for what is none."""
+        return [amount(value) for value in self.items(*path)]
+
+    def amounts_of(self, *path: str) -> dict[str, float]:
+        """The numbers of a mapping of the summary; 0 for what is none."""
+        return {str(name): amount(value) for name, value in self.mapping(*path).items()}
+
     @property
     def on_cpu(self) -> bool:
         """Whether it trained on a CPU."""

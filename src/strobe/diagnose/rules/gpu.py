@@ -266,27 +266,23 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
     if measured or not (single or double) or lost < NOTABLE * step.seconds:
         return None
     most = without(step, compute=lost)
-    computing = f"computing takes {duration(sum(phases))} of each {duration(step.seconds)} step."
-    overrides = ("trainer.precision=32-true",) if single else ()
     if double:
-        return Finding(
-            "precision",
-            "The weights are in double precision",
-            f"Most of them are float64, of twice the bytes of float32; {computing}",
-            "Make them and the batches float32 (model.float()), and compare the accuracy.",
-            up_to(most),
-            overrides,
-            lost=1 - 1 / most.median,
-            partial=True,  # half of computing, which may be more than that
-        )
+        title, predicted = "The weights are in double precision", up_to(most)
+        why = "Most of them are float64, of twice the bytes of float32"
+        advice = "Make them and the batches float32 (model.float()), and compare the accuracy."
+    else:
+        title = f"This processor only emulates {record.setting('trainer.precision')}"
+        predicted = Figure(most.median, 1.0, most.high)
+        why, advice = "It has no instructions for 16-bit numbers", "Train in single precision."
     return Finding(
         "precision",
-        f"This processor only emulates {record.setting('trainer.precision')}",
-        f"It has no instructions for 16-bit numbers; {computing}",
-        "Train in single precision.",
-        Figure(most.median, 1.0, most.high),
-        overrides,
+        title,
+        f"{why}; computing takes {duration(sum(phases))} of each {duration(step.seconds)} step.",
+        advice,
+        predicted,
+        ("trainer.precision=32-true",) if single else (),
         lost=1 - 1 / most.median,
+        partial=double,  # half of computing, which may be more than that
     )
 
 

@@ -16,25 +16,23 @@ def upsampled(record: Record, step: Step) -> Finding | None:
     stored, given = (_told(record, "image_size", name) for name in ("stored", "given"))
     used, fitting = _told(record, "ceilings", "image_size") or given, fitting_size(record)
     evidence = f"A typical image is stored at {stored} pixels, but the network computes on {used}."
-    if fitting is None:
-        where = " inside the network" if used != given else ""
-        advice = f"Enlarge images less{where}, or not at all: computing time is roughly proportional to their pixels."
-        return _finding(times, evidence, advice, (), _by_pixels(record, step))
-    override = f"{SIZE}={fitting}"
+    overrides = (f"{SIZE}={fitting}",) if fitting else ()
     model, loader = (
-        next((one for one in record.alternatives(side) if one.overrides == (override,)), None)
+        next((one for one in record.alternatives(side) if one.overrides == overrides), None)
         for side in ("model", "loader")
     )
-    advice = f"Train on {fitting}x{fitting} pixels, and compare the accuracy: it changes what the network sees."
-    if model is None:
+    predicted = up_to(without(step, compute=made_up(record, step)))
+    if not fitting:
+        where = " inside the network" if used != given else ""
+        advice = f"Enlarge images less{where}, or not at all: computing time is roughly proportional to their pixels."
+    else:
+        advice = f"Train on {fitting}x{fitting} pixels, and compare the accuracy: it changes what the network sees."
+    if model is not None:
+        evidence += f" With {overrides[0]} the model alone reaches {pace(model.rate.median)}"
+        evidence += f", {pace(step.model.median)} now." if step.model else "."
+        predicted = _measured(step, model, loader)
+    elif fitting:
         evidence += " Smaller images were not measured; computing time is roughly proportional to their pixels."
-        return _finding(times, evidence, advice, (override,), _by_pixels(record, step))
-    evidence += f" With {override} the model alone reaches {pace(model.rate.median)}"
-    evidence += f", {pace(step.model.median)} now." if step.model else "."
-    return _finding(times, evidence, advice, (override,), _measured(step, model, loader))
-
-
-def _finding(times: float, evidence: str, advice: str, overrides: tuple[str, ...], predicted: Figure) -> Finding:
     title = f"Images are enlarged to {times:.{0 if times >= 10 else 1}f} times their stored pixels"
     return Finding("upsampled", title, evidence, advice, predicted, overrides)
 
@@ -62,11 +60,6 @@ def padding(record: Record, step: Step) -> Finding | None:
         "fixed length.",
         up_to(without(step, compute=seconds)),
     )
-
-
-def _by_pixels(record: Record, step: Step) -> Figure:
-    """The speed-up if nothing was measured: between none and the factor of pixels."""
-    return up_to(without(step, compute=made_up(record, step)))
 
 
 def _told(record: Record, *path: str) -> str:

@@ -43,7 +43,7 @@ from strobe.diagnose.symptoms import (
     workers_in_vain,
 )
 from strobe.present.format import cores, counted, duration, pace, percent
-from strobe.records.run import Figure, Record, amount
+from strobe.records.run import Figure, Record
 
 SELDOM = 0.75  # of the steps in which a worker's batches come in turn: fewer wait because some batches take long
 MOST_NOISE = 0.25  # of the step: more waiting than this is real, however uneven the steps are
@@ -307,7 +307,7 @@ def _prefetch(record: Record, step: Step) -> Remedy | None:
 def _parts(record: Record) -> tuple[str, str]:
     """What making a batch takes, as a sentence, and what to do about its largest part; both empty if unknown."""
     whole = record.amount("ceilings", "loading", "seconds")
-    parts = {name: amount(value) for name, value in record.mapping("ceilings", "loading", "parts").items()}
+    parts = record.amounts_of("ceilings", "loading", "parts")
     known = sorted(parts.items(), key=lambda part: -part[1])
     if whole <= 0 or not known:
         trainer = is_foreign(record) and record.text("choices", "model")  # which a probe needs

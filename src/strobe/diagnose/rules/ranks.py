@@ -7,7 +7,7 @@ from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import duration, inside, interval, listed, percent
-from strobe.records.run import Figure, Record, amount
+from strobe.records.run import Figure, Record
 
 WAITING = 0.1  # of the step: rank 0's waiting is reported from here on, even if the slow rank is not known
 MOSTLY = 0.75  # of the steps: the mean is then what a step takes longer
@@ -64,8 +64,7 @@ def _title(record: Record, who: str, phase: str, place: str, *, several: bool) -
 
 def _unknown(record: Record, step: Step) -> Finding | None:
     """Rank 0 waits, and the others' rows are missing, so it is unknown which rank is slow, if any."""
-    waits = record.mapping("ranks", "first", "waits").values()
-    waited = sum(max(0.0, amount(value)) for value in waits)
+    waited = sum(max(0.0, wait) for wait in record.amounts_of("ranks", "first", "waits").values())
     if not _absent(record) or waited < WAITING * step.seconds:
         return None
     most = step.seconds / max(step.seconds - waited, 1e-3 * step.seconds)
@@ -90,7 +89,7 @@ def _who(record: Record) -> str:
 
 def _larger(record: Record) -> str:
     """How much larger the slow ranks' batches are, such as ``1.6 times``."""
-    sizes = {rank: amount(size) for rank, size in record.mapping("ranks", "elements").items()}
+    sizes = record.amounts_of("ranks", "elements")
     slow = {str(rank) for rank in record.items("ranks", "slow")}
     sides = [[size for rank, size in sizes.items() if (rank in slow) == side] for side in (True, False)]
     ours, others = (sum(side) / max(1, len(side)) for side in sides)
@@ -99,8 +98,10 @@ def _larger(record: Record) -> str:
 
 def _work(record: Record) -> str:
     """Sentences on how long each rank works and waits, and on the slow-down."""
-    own, waits = (record.mapping("ranks", key) for key in ("own_seconds", "waits"))
-    each = [f"rank {rank} works {_told(own, rank)} and waits {_told(waits, rank)}" for rank in _shown(own)]
+    own, waits = (record.amounts_of("ranks", key) for key in ("own_seconds", "waits"))
+    each = [
+        f"rank {rank} works {duration(own[rank])} and waits {duration(waits.get(rank, 0.0))}" for rank in _shown(own)
+    ]
     works = f"Of a mean step {', '.join(each)}{' ...' if len(own) > len(each) else ''}. " if each else ""
     slow, low, high = (record.number("ranks", "slowdown", end) for end in ("median", "low", "high"))
     if slow is None:
@@ -110,13 +111,9 @@ def _work(record: Record) -> str:
     return f"{works}The slowest rank of a step works {slow:.2f} times as long as the mean rank{spread}."
 
 
-def _told(seconds: dict[str, object], rank: str) -> str:
-    return duration(amount(seconds.get(rank)))
-
-
-def _shown(own: dict[str, object]) -> Sequence[str]:
+def _shown(own: dict[str, float]) -> Sequence[str]:
     """The slowest ranks and the fastest one, if there are many."""
-    ordered = sorted(own, key=lambda rank: -amount(own[rank]))
+    ordered = sorted(own, key=lambda rank: -own[rank])
     return sorted(own, key=_number) if len(own) <= MOST_NAMED else [*ordered[: MOST_NAMED - 1], ordered[-1]]
 
 

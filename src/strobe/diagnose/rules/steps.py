@@ -82,7 +82,7 @@ def _files(record: Record) -> tuple[str, str]:
 def _slowed(record: Record) -> str:
     """A sentence on a processor that became slower; empty if it did not, or if unknown."""
     throttles = record.amount("machine", "throttles")
-    before, after = (*(as_number(value) for value in record.items("machine", "hertz")), None, None)[:2]
+    before, after = (*record.amounts("machine", "hertz"), 0.0, 0.0)[:2]
     sentences = f" The cores overheated {throttles:.0f} times, and slowed down." if throttles else ""
     if before and after and after < SLOWER * before:
         sentences += f" The cores' clock fell from {before / 1e9:.2f} to {after / 1e9:.2f} GHz."
