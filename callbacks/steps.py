@@ -27,22 +27,12 @@ _log = logging.getLogger(__name__)
 class StepRecorder(Callback):
     """Write a CSV file with one row for each training step, in seconds.
 
-    The columns are ``COLUMNS``; on a GPU ``device_<phase>``, what it did for each phase by its events; and
-    ``callbacks/<name>`` for each callback, logger or module with hooks in a step. A step reaches from the end of the
-    batch before to the end of its own last callback; the first of an epoch, or after a validation, begins when that
-    has ended. What lies between steps is in the row of the step before: ``validation``, ``checkpoints`` that are
-    written there, and the rest, of which ``after/<name>`` is a callback's or the module's. ``cpu_<phase>`` and
-    ``main_<phase>``, in one row of seven, later of 29, are core-seconds of this process and of the thread that trains;
-    ``garbage_collection`` is Python's, within the phases; ``memory`` and ``workers_memory``, in a row now and then, are
-    bytes that this process, and its largest child, hold.
-    ``images`` are those on all ranks, by the first dimension of the batch's first tensor; empty where it has none.
-    ``updates`` counts the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler
-    disturbed the step, ``compiled`` if torch.compile made a graph in it.
-    Of several ranks each writes, those other than 0 into ``ranks/<rank>.csv`` beside it, with
-    ``RANKS``: seconds in which this rank waits for the others (empty for a backward pass that Lightning does not know
-    of), how many elements the batch's tensors have, and the Unix time at which the step began. Every
-    `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed step, as ``step_seconds/<phase>``,
-    unless ``loggers`` is False.
+    The columns are ``COLUMNS``, those of a GPU and of each owner of hooks (``StepRows``), and of several ranks
+    ``RANKS``; docs/runs.md explains each. A step reaches from the end of the batch before to the end of its own last
+    callback; the first of an epoch, or after a validation, begins when that has ended. What lies between steps is in
+    the row of the step before. Ranks other than 0 write into ``ranks/<rank>.csv`` beside it.
+    Every `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed step, as
+    ``step_seconds/<phase>``, unless ``loggers`` is False.
     """
 
     def __init__(self, path: str | Path, *, loggers: bool = True, workers: WorkerLines | None = None) -> None:

@@ -51,7 +51,7 @@ class Threads:
         self._phase, self._lasted = phase, lasted
         self._lines: Lines | None = None
         self._workers = workers or WorkerLines(directory)
-        self._operations = Operations()
+        self.operations = Operations()
         self._busy = dict[int, str]()  # names by ``ident``, at the last look
         self._began: float | None = None
         self._looked = 0.0
@@ -79,7 +79,7 @@ class Threads:
 
     def end(self) -> None:
         """Look at lines and operations no more. A second call does nothing."""
-        self._operations.end()
+        self.operations.end()
         self._workers.end()
         if self._lines is not None:
             self._lines.end()
@@ -99,10 +99,6 @@ class Threads:
         """
         own, libraries = self._workers.computed
         return 1 + libraries / own if own else None
-
-    def operations(self) -> dict[str, float] | None:
-        """As ``Operations.end`` keeps them; None before."""
-        return self._operations.costs
 
     def cores(self) -> list[dict[str, Any]]:
         """``name`` and ``cores`` of those that computed, the busiest first; empty after only one look.

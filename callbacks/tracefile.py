@@ -130,20 +130,18 @@ def read_trace(path: str | Path) -> Trace:
         TraceError: The file cannot be read, is damaged, or holds something else.
     """
     try:
-        raw = Path(path).read_bytes()
+        with _opened(path) as file:
+            raw = file.read()
     except FileNotFoundError:
         raise TraceError(f"{path} does not exist; name a .json or .json.gz trace") from None
+    except EOFError:
+        raise TraceError(f"{path} is incomplete; copy it again or record it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise TraceError(f"{path} is damaged gzip ({error}); copy it again or record it again") from None
     except OSError as error:
         raise TraceError(f"{path} cannot be read ({error.strerror}); name a .json or .json.gz trace") from None
     if not raw:
         raise TraceError(f"{path} is empty; record it again")
-    if raw.startswith(_GZIP):
-        try:
-            raw = gzip.decompress(raw)
-        except EOFError:
-            raise TraceError(f"{path} is incomplete; copy it again or record it again") from None
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise TraceError(f"{path} is damaged gzip ({error}); copy it again or record it again") from None
     try:
         with without_gc():
             content = json.loads(raw)
