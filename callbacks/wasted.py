@@ -6,12 +6,11 @@ from typing import Any
 
 import torch
 
-from .batchable import together
 from .calls import PICKING, PRODUCTS, SOFTMAX, Operation
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow
 from .frames import Line, located
-from .patterns import attention_of, avoidable, broadcast_of, with_zeros
+from .patterns import attention_of, avoidable, broadcast_of, together, with_zeros
 from .variants import VARIANTS
 
 KINDS = (
