@@ -248,11 +248,11 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     def phase(name: str) -> float:
         spent = record.seconds(name) if name in COMPUTING else spent_in(record, step, name)
         spent -= waiting.get(name, 0.0) + elsewhere[name]
-        return max(0.0, spent - (extra if odd == name else 0.0) - (anew.phases.get(name, 0.0) if anew else 0.0))
+        return max(0.0, spent - (extra if odd == name else 0.0) - anew.phases.get(name, 0.0))
 
     wait = step.waiting * step.length * step.images
-    started = min(wait, anew.wait) if anew else 0.0
-    yield Part("workers_restart", "", "restarting workers", started + (anew.computing + anew.between if anew else 0.0))
+    started = min(wait, anew.wait)
+    yield Part("workers_restart", "", "restarting workers", started + anew.computing + anew.between)
     yield Part("epoch_start", "", "waiting where an epoch begins", begun := epoch_starts(record, step))
     others = (extra if odd == "data_wait" else 0.0) + waiting.get("data_wait", 0.0) + elsewhere["data_wait"]
     yield from (wasted := _wasted(record, rest := max(0.0, wait - started - begun - others), "data_wait"))
@@ -279,7 +279,7 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     for cause, gap, name in (("validation",) * 3, ("epoch_checkpoint", "checkpoints", "saving checkpoints")):
         yield Part(cause, "", name, max(0.0, record.amount("between_seconds", gap)))
     for name, seconds in after_steps(record).items():
-        rest = seconds - (anew.between if anew and not name else 0.0)
+        rest = seconds - (0.0 if name else anew.between)
         yield Part("between", name, f"{name}, between epochs" if name else "between epochs", rest)
     yield Part("optimizer", "", "the update", update := phase("optimizer"))
     spent = {name: phase(name) for name in PLACES}

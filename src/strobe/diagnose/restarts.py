@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS
 from strobe.diagnose.looks import share_of
@@ -23,10 +23,13 @@ class Restarts:
     the process, and memory is copied when it is written to. ``between`` epochs, old workers end and a loader is made.
     """
 
-    wait: float
-    begun: float  # what the first steps of epochs wait beyond others, also where persistent workers would load
-    phases: Mapping[str, float]  # of computing
-    between: float
+    wait: float = 0.0
+    begun: float = 0.0  # what the first steps of epochs wait beyond others, also where persistent workers would load
+    phases: Mapping[str, float] = field(default_factory=dict)  # of computing
+    between: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.seconds > 0
 
     @property
     def seconds(self) -> float:
@@ -39,13 +42,10 @@ class Restarts:
         return sum(self.phases.values())
 
 
-def restarts(record: Record, step: Step) -> Restarts | None:
-    """What restarting workers costs, those of validation included; None if they are not, or if it costs nothing."""
-    costs, validating = _restarts_of_training(record, step), validation_restarts(record)
-    if not validating:
-        return costs
-    costs = costs or Restarts(0.0, 0.0, {}, 0.0)
-    between = min(costs.between + validating, record.amount("between_seconds", "between"))
+def restarts(record: Record, step: Step) -> Restarts:
+    """What restarting workers costs, those of validation included; nothing if they are not restarted."""
+    costs = _restarts_of_training(record, step)
+    between = min(costs.between + validation_restarts(record), record.amount("between_seconds", "between"))
     return replace(costs, between=between)
 
 
@@ -58,19 +58,19 @@ def validation_restarts(record: Record) -> float:
     return count * each / all_steps(record) if workers and count else 0.0
 
 
-def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
-    """None if they are not restarted, or if it costs nothing.
+def _restarts_of_training(record: Record, step: Step) -> Restarts:
+    """What it costs beside validation.
 
     Persistent workers start an epoch with empty queues too: one must make the first batch, and all of them fill their
     queues on the cores of training. Beyond ``MOST_BESIDE`` times the wait, what slows computing is something else.
     """
-    if within := _restarts_within(record, step):
-        return within
+    if step.workers and (within := starts_within(record)):
+        return _restarts_within(record, within)
     start, count = record.number("epoch_starts", "data_wait"), record.number("epoch_starts", "count")
     measured, reloaded = record.number("steps", "measured"), (record.whole(RELOAD) or 0) > 0
     anew = record.setting("engine.persistent_workers") is False or reloaded or is_rebuilt(record)
     if not step.workers or not anew or start is None or not count or not measured:
-        return None
+        return Restarts()
     share, usual = min(1.0, count / measured), usual_wait(record, step)
     wait = max(0.0, start - max(first_batch(record, step), usual))
     known = record.amounts_of("epoch_starts", "extra").items()
@@ -92,7 +92,7 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
         {phase: kept * seconds for phase, seconds in extra.items()},
         min(max(0.0, between), record.amount("between_seconds", "between")),
     )
-    return costs if costs.seconds else None
+    return costs or Restarts()
 
 
 def first_batch(record: Record, step: Step) -> float:
@@ -122,13 +122,11 @@ def starts_within(record: Record) -> float:
     return min(1.0, count / measured) if measured else 0.0
 
 
-def _restarts_within(record: Record, step: Step) -> Restarts | None:
+def _restarts_within(record: Record, share: float) -> Restarts:
     """Those of a loader that begins anew within an epoch, as one that is shorter than another beside it."""
-    if not step.workers or not (share := starts_within(record)):
-        return None
     extra = {phase: share * more for phase, more in record.amounts_of("worker_starts", "extra").items()}
     wait = extra.pop("data_wait", 0.0)
-    return Restarts(wait, wait, extra, 0.0)
+    return Restarts(wait, wait, extra)
 
 
 def usual_wait(record: Record, step: Step) -> float:
@@ -145,12 +143,10 @@ def epoch_starts(record: Record, step: Step) -> float:
     """
     start, count = (record.amount("epoch_starts", name) for name in ("data_wait", "count"))
     extra = (start - usual_wait(record, step)) * count / (record.number("steps", "measured") or 1.0)
-    anew = restarts(record, step)
-    return 0.0 if (anew and anew.wait) or extra < BEGUN * step.wait * step.images else extra
+    return 0.0 if restarts(record, step).wait or extra < BEGUN * step.wait * step.images else extra
 
 
 def steady_waiting(record: Record, step: Step) -> float:
     """The share of the step that waits for data, without what the first steps of epochs wait beyond others."""
-    anew = restarts(record, step)
-    begun = (anew.wait if anew else 0.0) + epoch_starts(record, step)
+    begun = restarts(record, step).wait + epoch_starts(record, step)
     return max(0.0, step.waiting - begun / step.images / step.length)

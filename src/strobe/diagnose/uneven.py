@@ -28,8 +28,8 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     others = taken(record) or taken_by_threads(record) or interrupting(record) * step.seconds >= extra
     if growth(record, step) or (others and not record.items("uneven", "files", "slow")):  # which explain it
         return "", 0.0
-    begun = anew.begun + anew.computing if (anew := restarts(record, step)) else 0.0
-    begun += epoch_starts(record, step)
+    anew = restarts(record, step)
+    begun = anew.begun + anew.computing + epoch_starts(record, step)
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or begun > extra / 2:
         return "", 0.0
     extra -= aside(record).get(phase, 0.0) + begun

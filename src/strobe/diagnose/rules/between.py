@@ -67,7 +67,7 @@ def between(record: Record, step: Step) -> list[Finding]:
         made_anew = f"Make the loaders once, not with reload_dataloaders_every_n_epochs={every}: each time "
         made_anew += "train_dataloader runs, with all that it prepares."
     for name, each in after_steps(record).items():
-        seconds = (each - (anew.between if anew and not name else 0.0)) * of_an_epoch(record, "between")
+        seconds = (each - (0.0 if name else anew.between)) * of_an_epoch(record, "between")
         if (share := seconds / step.images / step.total) >= NOTABLE:
             whole = duration(each * all_steps(record))
             findings.append(
