@@ -295,12 +295,11 @@ def fitting_size(record: Record) -> int | None:
 
 def made_up(record: Record, step: Step) -> float:
     """Seconds of computing per step on pixels that enlarging added: measured, or by their number."""
-    times, smaller = enlarged(record), f"{SIZE}={fitting_size(record)}"
-    work = (step.compute - step.per_step) * step.images
-    rates = [one.rate.median for one in record.alternatives("model") if one.overrides == (smaller,)]
-    if times < FAR_BEYOND:
+    if (times := enlarged(record)) < FAR_BEYOND:
         return 0.0
-    return work * max(0.0, 1 - step.model.median / rates[0] if rates and step.model else 1 - 1 / times)
+    smaller = record.alternative("model", SIZE, fitting_size(record))
+    faster = smaller.rate.median / step.model.median if smaller and step.model else times
+    return (step.compute - step.per_step) * step.images * max(0.0, 1 - 1 / faster)
 
 
 def _pixels(record: Record, *path: str) -> float | None:

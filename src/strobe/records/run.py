@@ -136,6 +136,11 @@ class Record:
                 entries.append(Alternative(side, texts, rate, cpu, images, turns))
         return entries
 
+    def alternative(self, side: str, key: str, value: object) -> Alternative | None:
+        """That of these which changes only this key, to this value; None if it was not measured."""
+        changes = {key: str(value)}
+        return next((entry for entry in self.alternatives(side) if entry.changes == changes), None)
+
     def has(self, key: str) -> bool:
         """Whether the run's configuration has a key, such as ``loader.batched``: only those can be overridden."""
         *groups, name = key.split(".")

@@ -95,10 +95,9 @@ def first_step(record: Record, step: Step) -> Finding | None:
     share = start_share(record)
     if share is None or share < NOTABLE or record.setting("model.compile") is not True:
         return None
-    plain = [entry for entry in record.alternatives("model") if entry.changes == {"model.compile": "false"}]
-    if not plain:
+    if (plain := record.alternative("model", "model.compile", "false")) is None:
         return None
-    steady = with_model(step, plain[0].rate)
+    steady = with_model(step, plain.rate)
     first, usual = record.amount("first_step_seconds"), step.seconds
     median, low, high = (ratio / (1 - share) for ratio in (steady.median, steady.low, steady.high))
     predicted = Figure(median, low, high, steady.level)
@@ -108,7 +107,7 @@ def first_step(record: Record, step: Step) -> Finding | None:
         f"The first step takes {duration(first)}, others {duration(usual)}; there are {all_steps(record):,.0f} steps.",
         "Do not compile for a run this short; it may pay off in a longer one.",
         predicted,
-        plain[0].overrides,
+        plain.overrides,
     )
 
 

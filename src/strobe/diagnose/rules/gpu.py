@@ -9,7 +9,7 @@ from strobe.diagnose.hooks import hooks
 from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import BFLOAT16, PREPARING, faster_precision, preparing
+from strobe.diagnose.symptoms import BFLOAT16, PREPARING, faster_precision, preparing, tried
 from strobe.diagnose.wasted import FOR_NOTHING, for_nothing
 from strobe.present.format import duration, pace, percent
 from strobe.records.run import Alternative, Figure, Record, amount, as_number
@@ -106,9 +106,9 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     predicted, best = max(measured, key=lambda pair: pair[0].median, default=(None, None))
     overrides: tuple[str, ...] = best.overrides if best else ()
     if predicted is None or predicted.median < WORTH:
-        tried = any("model.compile" in entry.changes for _, entry in measured)
+        compiled = any("model.compile" in entry.changes for _, entry in measured)
         known = record.setting("model.compile")
-        if tried or known is True or (known is None and not is_foreign(record)):
+        if compiled or known is True or (known is None and not is_foreign(record)):
             return None
         overrides = () if known is None else ("model.compile=true",)
         if is_foreign(record):  # of which nothing is measured
@@ -210,7 +210,7 @@ def precision(record: Record, step: Step) -> Finding | None:
     """A precision, if another one was measured to be faster on this hardware, or if it surely is."""
     on_gpu = _on_gpu(record)
     wanted = faster_precision(record) if on_gpu or record.on_cpu else None
-    entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
+    entry = record.alternative("model", "trainer.precision", wanted)
     predicted = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
         return _slow_numbers(record, step) or _idle_tensor_cores(record, step)
@@ -234,9 +234,8 @@ def _idle_tensor_cores(record: Record, step: Step) -> Finding | None:
     """
     capability = record.items("environment", "gpu_capability")
     seconds = record.amount("trace_evidence", "float32_product_share") * step.busy * step.images
-    measured = any("matmul_precision" in entry.changes for entry in record.alternatives("model"))
     able = (amount(capability[0]) if capability else 0) >= BFLOAT16
-    if measured or not able or seconds < NOTABLE * step.seconds:
+    if tried(record, "matmul_precision") or not able or seconds < NOTABLE * step.seconds:
         return None
     most = without(replace(step, busy=max(0.0, step.busy - seconds / step.images)), compute=seconds)
     return Finding(

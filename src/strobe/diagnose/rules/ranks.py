@@ -113,12 +113,10 @@ def _work(record: Record) -> str:
 
 def _shown(own: dict[str, float]) -> Sequence[str]:
     """The slowest ranks and the fastest one, if there are many."""
+    if len(own) <= MOST_NAMED:
+        return sorted(own, key=lambda rank: int(rank) if rank.isdecimal() else 0)
     ordered = sorted(own, key=lambda rank: -own[rank])
-    return sorted(own, key=_number) if len(own) <= MOST_NAMED else [*ordered[: MOST_NAMED - 1], ordered[-1]]
-
-
-def _number(rank: str) -> int:
-    return int(rank) if rank.isdecimal() else 0
+    return [*ordered[: MOST_NAMED - 1], ordered[-1]]
 
 
 def _missing(record: Record) -> str:

@@ -48,10 +48,7 @@ def upsampled(record: Record, step: Step) -> Finding | None:
     used, fitting = _told(record, "ceilings", "image_size") or given, fitting_size(record)
     evidence = f"A typical image is stored at {stored} pixels, but the network computes on {used}."
     overrides = (f"{SIZE}={fitting}",) if fitting else ()
-    model, loader = (
-        next((one for one in record.alternatives(side) if one.overrides == overrides), None)
-        for side in ("model", "loader")
-    )
+    model, loader = (record.alternative(side, SIZE, fitting) for side in ("model", "loader"))
     predicted = up_to(without(step, compute=made_up(record, step)))
     if not fitting:
         where = " inside the network" if used != given else ""
