@@ -91,10 +91,8 @@ def avoidable(operations: Sequence[Operation]) -> dict[Operation, float]:
 
     The gradients of an operation save as much as itself.
     """
-    readers, gradients = (
-        _readers(one for one in operations if not one.backward),
-        defaultdict[Operation, list[Operation]](list),
-    )
+    readers = _readers(one for one in operations if not one.backward)
+    gradients = defaultdict[Operation, list[Operation]](list)
     for one in operations:
         if one.forward is not None:
             gradients[one.forward].append(one)
