@@ -13,10 +13,8 @@ from .frames import Line
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
 DECOMPOSITIONS = {  # and what solves by them: the place of the matrix among their operands
-    **dict.fromkeys(
-        ("linalg_cholesky_ex", "linalg_lu_factor_ex", "linalg_inv_ex", "linalg_qr", "linalg_matrix_exp"), 0
-    ),
-    **dict.fromkeys(("_linalg_eigh", "_linalg_svd", "_linalg_det", "_linalg_slogdet", "_linalg_solve_ex"), 0),
+    **dict.fromkeys(("linalg_cholesky_ex", "linalg_lu_factor_ex", "linalg_inv_ex", "linalg_qr", "_linalg_eigh"), 0),
+    **dict.fromkeys(("linalg_matrix_exp", "_linalg_svd", "_linalg_det", "_linalg_slogdet", "_linalg_solve_ex"), 0),
     **dict.fromkeys(("linalg_solve_triangular", "linalg_lu_solve", "cholesky_inverse"), 0),
     **dict.fromkeys(("triangular_solve", "cholesky_solve"), 1),
 }

@@ -391,5 +391,4 @@ def _leave_in_child() -> None:
         one.remove()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_in_child)
+os.register_at_fork(after_in_child=_leave_in_child)

@@ -108,9 +108,3 @@ class Sheet:
         axes.grid(axis="x", color=RULE, linewidth=1)
         axes.set_axisbelow(True)
         return axes
-
-
-def cut_mark(axes: "Axes", row: int) -> None:
-    """Mark a bar that goes beyond the right edge."""
-    edge = axes.get_yaxis_transform()
-    axes.text(0.995, row, "//", fontsize=20, color=PAPER, fontweight="bold", ha="right", va="center", transform=edge)

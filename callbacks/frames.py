@@ -4,9 +4,9 @@ import ast
 import linecache
 import sys
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
@@ -97,13 +97,11 @@ def located(line: Line | None) -> dict[str, Any]:
     return {"file": file, "line": number, "function": function, "code": code or None}
 
 
-def stack_of(frame: FrameType | None) -> Stack:
-    """The calling thread's stack from this frame outwards; empty without a frame, as when the thread ends."""
-    stack = list[FrameType]()
+def outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    """The calling thread's stack, from this frame on; empty without a frame, as when the thread ends."""
     while frame is not None:
-        stack.append(frame)
+        yield frame
         frame = frame.f_back
-    return stack
 
 
 def user_line(stack: Stack) -> tuple[Line | None, str]:
@@ -126,12 +124,14 @@ def user_line(stack: Stack) -> tuple[Line | None, str]:
 def user_lines(frame: FrameType | None) -> tuple[Line, ...] | None:
     """All lines of the stack that are in no library, the outermost first; None in what torch.compile has made."""
     lines: list[Line] = []
-    while frame is not None and not (file := frame.f_code.co_filename).endswith(_OUTERMOST):
+    for each in outwards(frame):
+        file = each.f_code.co_filename
+        if file.endswith(_OUTERMOST):
+            break
         if any(part in file for part in _COMPILED):
             return None
         if is_users(file):
-            lines.append((file, frame.f_lineno, _function(frame)))
-        frame = frame.f_back
+            lines.append((file, each.f_lineno, _function(each)))
     return tuple(reversed(lines))
 
 
@@ -150,28 +150,23 @@ def leads_through(stack: Stack, file: str, function: str = "") -> bool:
 def instructions_of(frame: FrameType | None) -> int:
     """Which ones call an operation, from the innermost line of the user's own code on."""
     instructions = list[tuple[CodeType, int]]()
-    while frame is not None:
-        instructions.append((frame.f_code, frame.f_lasti))
-        if is_users(frame.f_code.co_filename):
+    for each in outwards(frame):
+        instructions.append((each.f_code, each.f_lasti))
+        if is_users(each.f_code.co_filename):
             break
-        frame = frame.f_back
     return hash(tuple(instructions))
 
 
 def is_in_torchs_loop(frame: FrameType | None) -> bool:
     """Whether what calls an operation is code of torch that goes through weights, or time steps."""
-    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
-        if frame.f_code.co_filename.startswith(_LOOPS):
-            return True
-        frame = frame.f_back
-    return False
+    files = (each.f_code.co_filename for each in outwards(frame))
+    return any(file.startswith(_LOOPS) for file in takewhile(lambda file: file.startswith(_TORCH), files))
 
 
 def may_detach(frame: FrameType | None) -> bool:
     """Whether the line that calls torch has ``detach``, or may: autograd calls it, too, to keep a result."""
-    while frame is not None and frame.f_code.co_filename.startswith(_TORCH):
-        frame = frame.f_back
-    line = "" if frame is None else linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    caller = next((each for each in outwards(frame) if not each.f_code.co_filename.startswith(_TORCH)), None)
+    line = "" if caller is None else linecache.getline(caller.f_code.co_filename, caller.f_lineno)
     return not line or "detach" in line
 
 

@@ -16,7 +16,7 @@ from types import FrameType
 from typing import Any
 
 from .columns import COLLECTING, LOADING, OWNED, THREAD
-from .frames import Place, Stack, leads_through, located, place_of, stack_of
+from .frames import Place, Stack, leads_through, located, outwards, place_of
 
 EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseconds from the thread that trains
 MOST = 2000  # looks: of a long training its first minutes
@@ -33,8 +33,7 @@ _QUEUE = "/multiprocessing/queues.py"  # at which a loader worker waits to be as
 # Held while the switch interval is short, which another look, or a process that is forked meanwhile, would take for the
 # usual one.
 _looking = RLock()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_looking.acquire, after_in_parent=_looking.release, after_in_child=_looking.release)
+os.register_at_fork(before=_looking.acquire, after_in_parent=_looking.release, after_in_child=_looking.release)
 
 
 class Looks:
@@ -159,7 +158,7 @@ class Lines:
         """As ``gc.callbacks``; a collection within a callback's hook is that callback's."""
         whole = when == "start" and info["generation"] == OLDEST and get_ident() == self._thread
         if whole and not self._phase().startswith(OWNED):
-            self._note(COLLECTING, stack_of(sys._getframe().f_back))
+            self._note(COLLECTING, [*outwards(sys._getframe().f_back)])
 
     def _note(self, phase: str, stack: Stack) -> Place | None:
         if phase == LOADING and leads_through(stack, _QUEUE, "get"):

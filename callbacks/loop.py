@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from .clock import Clock, Phases
 from .ranges import Ranges
 from .schedule import Schedule
+from .trace_writer import Budget, TraceWriter
 from .tracer import Tracing
 from .waits import Waits
 
@@ -221,7 +222,8 @@ class LoopTrace(Tracing):
         self._tables = tables
         self.loading.open(schedule)
         options = {"record_shapes": True, "profile_memory": False, "with_stack": False, "with_flops": False}
-        self.start(schedule, options, device, loader, directory=directory, traces=[])
+        writer = TraceWriter(directory, [], Budget(None, schedule.active))
+        self.start(schedule, options, device, loader, writer=writer)
         self.ranges.paused = not self.recording
 
     def end_step(self) -> None:

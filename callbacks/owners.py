@@ -16,6 +16,7 @@ STEP_HOOKS = (
 )
 AROUND_BACKWARD = ("on_before_backward", "on_after_backward")
 MODULE_HOOKS = ("on_train_batch_start", "on_train_batch_end", "on_before_zero_grad", "on_before_optimizer_step")
+SKIPPED = (*MODULE_HOOKS, *AROUND_BACKWARD)  # where they do nothing: those that `skip_idle` takes away
 BATCH_HOOKS = ("on_before_batch_transfer", "on_after_batch_transfer")
 BETWEEN_HOOKS = ("on_train_epoch_start", "on_train_epoch_end")
 CLIPPING, SCHEDULER = "Gradient clipping", "Learning-rate scheduler"
@@ -25,21 +26,20 @@ _IDLE = re.compile(r"(lightning\.pytorch|pytorch_lightning)\.(callbacks\.callbac
 
 def owners(trainer: Any) -> list[str]:
     """Names of everything with hooks in a step: callbacks, module, clipping, schedulers, metrics."""
-    known = names(trainer.callbacks)
-    classes = [known[callback.state_key] for callback in trainer.callbacks if _overrides(callback, STEP_HOOKS)]
-    module = trainer.lightning_module
-    if _overrides(module, (*MODULE_HOOKS, *AROUND_BACKWARD)):
-        classes.append(type(module).__name__)
-    classes += [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
-    return list(dict.fromkeys(classes + [type(metric).__name__ for metric in metrics_of(module)]))
+    more = [CLIPPING] * _clips(trainer) + [SCHEDULER] * bool(trainer.lr_scheduler_configs)
+    return _owners(trainer, STEP_HOOKS, SKIPPED, more)
 
 
 def owners_between(trainer: Any) -> list[str]:
     """Names of everything with hooks at the starts and ends of epochs, and of metrics, which are computed there."""
+    return _owners(trainer, BETWEEN_HOOKS, BETWEEN_HOOKS)
+
+
+def _owners(trainer: Any, hooks: Iterable[str], of_module: Iterable[str], more: Iterable[str] = ()) -> list[str]:
     known, module = names(trainer.callbacks), trainer.lightning_module
-    classes = [known[one.state_key] for one in trainer.callbacks if _overrides(one, BETWEEN_HOOKS)]
-    classes += [type(module).__name__] * _overrides(module, BETWEEN_HOOKS)
-    return list(dict.fromkeys(classes + [type(metric).__name__ for metric in metrics_of(module)]))
+    classes = [known[one.state_key] for one in trainer.callbacks if _overrides(one, hooks)]
+    classes += [type(module).__name__] * _overrides(module, of_module)
+    return list(dict.fromkeys([*classes, *more, *(type(metric).__name__ for metric in metrics_of(module))]))
 
 
 def metrics_of(module: Any) -> list[Any]:
@@ -97,22 +97,22 @@ def skip_idle(callback: Any, trainer: Any) -> None:
     One that the trainer does not have keeps them for whoever calls it.
     """
     if any(one is callback for one in trainer.callbacks):
-        hooks = [hook for hook in (*MODULE_HOOKS, *AROUND_BACKWARD) if not _overrides(callback, [hook])]
+        hooks = [hook for hook in SKIPPED if not _overrides(callback, [hook])]
         vars(callback).update(dict.fromkeys(hooks))
 
 
 def restore_idle(callback: Any) -> None:
     """Give a callback the hooks back that it lacks by `skip_idle`; safe when it lacks none."""
     own = vars(callback)
-    for hook in (*MODULE_HOOKS, *AROUND_BACKWARD):
+    for hook in SKIPPED:
         if own.get(hook, callback) is None:
             del own[hook]
 
 
 def state_before_fit(callback: Any, **parts: Any) -> dict[str, Any]:
     """What a copy of a callback has, or a pickle: its settings, these ``parts`` in the place of those of a `fit`."""
-    hooks = {*MODULE_HOOKS, *AROUND_BACKWARD}  # which `skip_idle` and several ranks put there during `fit`
-    return {name: value for name, value in vars(callback).items() if name not in hooks} | parts
+    own = {name: value for name, value in vars(callback).items() if name not in SKIPPED}  # put there during `fit`
+    return own | parts
 
 
 def around_backward(module: Any) -> set[str]:

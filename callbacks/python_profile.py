@@ -185,5 +185,4 @@ def _stop_in_child() -> None:
         _running.pop().stop()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_stop_in_child)
+os.register_at_fork(after_in_child=_stop_in_child)

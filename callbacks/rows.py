@@ -328,7 +328,7 @@ class StepLog:
             "lines": [self._marked(one) for one in self.threads.lines()],
             "long_lines": self.threads.long_lines(usual),
             "worker_threads": self.threads.worker_threads(),
-            "operations": self.threads.operations(),
+            "operations": self.threads.operations.costs,
             "costliest": self._costliest,
             **self._wasted,
         }

@@ -213,6 +213,5 @@ def _roomy() -> Path | None:
 
 
 _open: list[Path] = []
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: setattr(_local, "ring", None))  # the parent's is its own
+os.register_at_fork(after_in_child=lambda: setattr(_local, "ring", None))  # the parent's is its own
 _join(os.environ.get(FOLDER))

@@ -16,7 +16,6 @@ from .owners import checkpoint_names, metrics_of, owners, owners_between, restor
 from .phases import PhaseClock
 from .recording import come_last
 from .rows import StepLog, StepRows
-from .threads import Threads
 from .waits import Waits
 from .worker_lines import WorkerLines
 
@@ -28,22 +27,12 @@ _log = logging.getLogger(__name__)
 class StepRecorder(Callback):
     """Write a CSV file with one row for each training step, in seconds.
 
-    The columns are ``COLUMNS``; on a GPU ``device_<phase>``, what it did for each phase by its events; and
-    ``callbacks/<name>`` for each callback, logger or module with hooks in a step. A step reaches from the end of the
-    batch before to the end of its own last callback; the first of an epoch, or after a validation, begins when that
-    has ended. What lies between steps is in the row of the step before: ``validation``, ``checkpoints`` that are
-    written there, and the rest, of which ``after/<name>`` is a callback's or the module's. ``cpu_<phase>`` and
-    ``main_<phase>``, in one row of seven, later of 29, are core-seconds of this process and of the thread that trains;
-    ``garbage_collection`` is Python's, within the phases; ``memory`` and ``workers_memory``, in a row now and then, are
-    bytes that this process, and its largest child, hold.
-    ``images`` are those on all ranks, by the first dimension of the batch's first tensor; empty where it has none.
-    ``updates`` counts the optimizers' steps, of which an accumulating step has none. ``profiled`` is 1 while a profiler
-    disturbed the step, ``compiled`` if torch.compile made a graph in it.
-    Of several ranks each writes, those other than 0 into ``ranks/<rank>.csv`` beside it, with
-    ``RANKS``: seconds in which this rank waits for the others (empty for a backward pass that Lightning does not know
-    of), how many elements the batch's tensors have, and the Unix time at which the step began. Every
-    `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed step, as ``step_seconds/<phase>``,
-    unless ``loggers`` is False.
+    The columns are ``COLUMNS``, those of a GPU and of each owner of hooks (``StepRows``), and of several ranks
+    ``RANKS``; docs/runs.md explains each. A step reaches from the end of the batch before to the end of its own last
+    callback; the first of an epoch, or after a validation, begins when that has ended. What lies between steps is in
+    the row of the step before. Ranks other than 0 write into ``ranks/<rank>.csv`` beside it.
+    Every `trainer.log_every_n_steps` steps the logger gets the phases of an undisturbed step, as
+    ``step_seconds/<phase>``, unless ``loggers`` is False.
     """
 
     def __init__(self, path: str | Path, *, loggers: bool = True, workers: WorkerLines | None = None) -> None:
@@ -51,14 +40,14 @@ class StepRecorder(Callback):
         self._workers = workers  # which are looked at already
         self.batch_size: int | None = None  # of the current step, where somebody knows better than its tensors
         self._clock: PhaseClock | None = None
-        self._log: StepLog | None = None  # of the latest `fit`
+        self.step_log: StepLog | None = None  # what it keeps of the steps of the latest `fit`
         self._waits: Waits | None = None  # of one of several ranks
         self._began = 0.0  # `fit`, by time.monotonic
         self.startup_seconds: float | None = None  # of `fit`, before its first step: a sanity check, starting workers
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy is as newly made."""
-        return state_before_fit(self, _clock=None, _log=None, _waits=None, _workers=None, _profilers=[])
+        return state_before_fit(self, _clock=None, step_log=None, _waits=None, _workers=None, _profilers=[])
 
     def setup(self, trainer: Any, pl_module: LightningModule, stage: str) -> None:
         """Become the last callback, after the checkpoints, so that a step ends after all others."""
@@ -70,7 +59,7 @@ class StepRecorder(Callback):
         device, ranks = trainer.strategy.root_device, trainer.world_size > 1
         on_gpu = is_accelerator(device)
         self._began, self.startup_seconds = time.monotonic(), None
-        self._log, self._clock = None, PhaseClock(device=DeviceClock(device=device) if on_gpu else None)
+        self.step_log, self._clock = None, PhaseClock(device=DeviceClock(device=device) if on_gpu else None)
         if ranks:  # a hook costs one process more than nothing
             self.on_before_backward = self._before_backward  # type: ignore[method-assign]
         skip_idle(self, trainer)
@@ -91,14 +80,14 @@ class StepRecorder(Callback):
             self._waits = Waits(self._clock)
             self._waits.install()
         alone = not ranks and device.type == "cpu"
-        self._log = StepLog(self._clock, rows, checkpoints, self._waits, alone=alone, workers=self._workers)
+        self.step_log = StepLog(self._clock, rows, checkpoints, self._waits, alone=alone, workers=self._workers)
         self._workers = None
 
     def on_train_start(self, trainer: Any, pl_module: LightningModule) -> None:
         """Begin the first step here; a run that is resumed within an epoch does not start that epoch again."""
         self._profilers = [one for one in trainer.callbacks if getattr(one, "recording", None) is not None]
-        if self._log is not None and self._profilers:
-            self._log.follows = False
+        if self.step_log is not None and self._profilers:
+            self.step_log.follows = False
         self._recording = self._is_recorded()
         self._look(trainer)
         self._begin()
@@ -110,8 +99,8 @@ class StepRecorder(Callback):
 
     def on_train_epoch_end(self, *_: Any) -> None:
         """Until the next epoch no step runs."""
-        if self._log is not None:
-            self._log.between = True
+        if self.step_log is not None:
+            self.step_log.between = True
 
     def on_validation_start(self, *_: Any) -> None:
         """Count a validation apart from the rest, which comes before it."""
@@ -125,7 +114,7 @@ class StepRecorder(Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: LightningModule, outputs: Any, batch: Any, *_: Any) -> None:
         """End the step."""
-        if self._clock is None or self._log is None:
+        if self._clock is None or self.step_log is None:
             return
         # A profiler that starts or stops does so at the end of a step, which that slows down too.
         before, self._recording = self._recording, bool(self._profilers) and self._is_recorded()
@@ -134,8 +123,8 @@ class StepRecorder(Callback):
         step = trainer.fit_loop.epoch_loop.total_batch_idx
         images = None if size is None else size * self._ranks
         elements = elements_of(batch) if self._waits else None
-        lap = self._log.end_step(step, trainer.current_epoch, images, profiled=profiled, elements=elements)
-        self._log.look_into(batch)
+        lap = self.step_log.end_step(step, trainer.current_epoch, images, profiled=profiled, elements=elements)
+        self.step_log.look_into(batch)
         if self.loggers and not profiled and trainer.log_every_n_steps and (step + 1) % trainer.log_every_n_steps == 0:
             phases = lap.phases | {"total": sum(lap.phases.values())}
             scalars = {f"step_seconds/{name}": value for name, value in phases.items()}
@@ -147,17 +136,7 @@ class StepRecorder(Callback):
 
         None before the first step.
         """
-        return self._log.live() if self._log else None
-
-    @property
-    def step_log(self) -> StepLog | None:
-        """What it keeps of the steps; None before ``fit``."""
-        return self._log
-
-    @property
-    def threads(self) -> Threads | None:
-        """What the process's threads do; None before ``fit``."""
-        return self._log.threads if self._log else None
+        return self.step_log.live() if self.step_log else None
 
     def _is_recorded(self) -> bool:
         return any(one.recording is True for one in self._profilers)
@@ -165,7 +144,7 @@ class StepRecorder(Callback):
     def _look(self, trainer: Any) -> None:
         if self._clock is not None:
             self._clock.watch.look(trainer.lightning_module)
-        if self._log is not None and not self._log.has_steps:
+        if self.step_log is not None and not self.step_log.has_steps:
             self.startup_seconds = time.monotonic() - self._began
 
     def _before_backward(self, trainer: Any, pl_module: LightningModule, loss: Any) -> None:
@@ -179,8 +158,8 @@ class StepRecorder(Callback):
 
     def _begin(self, validation: float = 0.0, *, epoch: bool = False) -> None:
         """Begin a step now; the time since the last one ended goes into that one's row."""
-        if self._clock is not None and self._log is not None:
-            self._log.begin(validation, epoch=epoch)
+        if self._clock is not None and self.step_log is not None:
+            self.step_log.begin(validation, epoch=epoch)
 
     def on_exception(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Keep what was measured."""
@@ -193,8 +172,8 @@ class StepRecorder(Callback):
         if clock is None:
             return
         try:
-            if self._log is not None:
-                self._log.close()
+            if self.step_log is not None:
+                self.step_log.close()
         finally:
             clock.remove(trainer)
 

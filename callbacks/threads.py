@@ -1,6 +1,11 @@
-"""What threads do: others that compute beside training, and may hold Python's interpreter; the one that trains."""
+"""What threads do: others that compute beside training, and may hold Python's interpreter; the one that trains.
 
+Of that one also how many differentiable operations it makes, and what one costs however small its tensors are.
+"""
+
+import inspect
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -8,11 +13,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from .lines import Lines, core_seconds
-from .operations import Operations
 from .worker_lines import WorkerLines
 
 BUSY = 0.1  # cores: a thread that used less since the last look is not looked at
+CHAIN, TRIES = 200, 5  # operations in a row; the fastest of so many rows is their cost
 EVERY = 0.5  # seconds between two looks, each of which takes some microseconds a thread
 
 
@@ -51,7 +58,7 @@ class Threads:
         self._phase, self._lasted = phase, lasted
         self._lines: Lines | None = None
         self._workers = workers or WorkerLines(directory)
-        self._operations = Operations()
+        self.operations = Operations()
         self._busy = dict[int, str]()  # names by ``ident``, at the last look
         self._began: float | None = None
         self._looked = 0.0
@@ -79,7 +86,7 @@ class Threads:
 
     def end(self) -> None:
         """Look at lines and operations no more. A second call does nothing."""
-        self._operations.end()
+        self.operations.end()
         self._workers.end()
         if self._lines is not None:
             self._lines.end()
@@ -100,10 +107,6 @@ class Threads:
         own, libraries = self._workers.computed
         return 1 + libraries / own if own else None
 
-    def operations(self) -> dict[str, float] | None:
-        """As ``Operations.end`` keeps them; None before."""
-        return self._operations.costs
-
     def cores(self) -> list[dict[str, Any]]:
         """``name`` and ``cores`` of those that computed, the busiest first; empty after only one look.
 
@@ -117,3 +120,47 @@ class Threads:
             cores[one.name] += (one.now - one.before) / seconds
         busiest = sorted(cores, key=lambda name: -cores[name])
         return [{"name": name, "cores": cores[name]} for name in busiest if cores[name] > 0]
+
+
+class Operations:
+    """Counts the differentiable operations of the thread that makes it, until ``end``, at no cost to a step.
+
+    Autograd numbers them in each thread (``Node::sequence_nr`` in ``torch/csrc/autograd/function.h``), so two numbers
+    tell how many lie between.
+    """
+
+    def __init__(self) -> None:
+        self._thread, self._first = threading.get_ident(), _number()
+        self.costs: dict[str, float] | None = None
+
+    def end(self) -> None:
+        """Keep their ``count``, and what each costs at least, by phase; a second call does nothing.
+
+        Another thread does not know them, nor does a torch that does not tell its numbers.
+        """
+        last, own = _number(), threading.get_ident() == self._thread
+        if self.costs is None and last is not None and self._first is not None and own:
+            self.costs = {"count": last - self._first, **fixed_seconds()}
+
+
+def fixed_seconds() -> dict[str, float]:
+    """Seconds that an operation on one number takes, ``forward`` from Python and ``backward``, on the CPU."""
+    with torch.inference_mode(False), torch.enable_grad():
+        weight = torch.zeros(1, device="cpu", dtype=torch.float32, requires_grad=True)
+        forward, backward = zip(*(_chain(weight) for _ in range(TRIES)), strict=True)
+    return {"forward": min(forward) / CHAIN, "backward": min(backward) / CHAIN}
+
+
+def _chain(weight: torch.Tensor) -> tuple[float, float]:
+    began, value = time.perf_counter(), weight
+    for _ in range(CHAIN):
+        value = value + 1.0
+    turned = time.perf_counter()
+    inspect.unwrap(torch.autograd.backward)(value)  # not by way of what counts a script's own
+    return turned - began, time.perf_counter() - turned
+
+
+def _number() -> int | None:
+    """The number of this thread's next differentiable operation; None if torch does not tell."""
+    ask = getattr(torch.autograd, "_get_sequence_nr", None)
+    return None if ask is None else int(ask())

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from .figures import EMPTY, FAINT, INK, PHASE_COLOURS, Sheet, cut_mark
+from .figures import EMPTY, FAINT, INK, PAPER, PHASE_COLOURS, Sheet
 from .ranges import Interval, Step
 
 if TYPE_CHECKING:
@@ -49,8 +49,11 @@ def _draw_steps(page: Sheet, steps: Sequence[Step]) -> None:
         window = (step.start, step.start + length)
         blocks = [(i.start, i.end, PHASE_COLOURS.get(i.name, PHASE_COLOURS["other"])) for i in step.phases]
         _draw_row(axes, row, window, [(*window, PHASE_COLOURS["other"]), *blocks])
-        if length > longest:
-            cut_mark(axes, row)
+        if length > longest:  # it goes beyond the right edge
+            edge = axes.get_yaxis_transform()
+            axes.text(
+                0.995, row, "//", fontsize=20, color=PAPER, fontweight="bold", ha="right", va="center", transform=edge
+            )
 
 
 def _draw_lanes(

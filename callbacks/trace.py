@@ -18,6 +18,7 @@ from .phases import PhaseWatch
 from .ranges import Ranges, Step
 from .recording import Recording
 from .schedule import Schedule
+from .trace_writer import Budget, TraceWriter
 from .tracer import Tracer, Tracing
 
 _log = logging.getLogger(__name__)
@@ -188,17 +189,14 @@ class TraceProfiler(Recording):
             board.add_text("trace/schedule", f"{schedule.describe()}; {besides}", trainer.global_step)
 
     def _start(self, trainer: Any, schedule: Schedule) -> None:
+        budget = Budget(self.max_mb and self.max_mb * 1e6, schedule.active)
         self._tracing.start(
             schedule,
             self.options,
             trainer.strategy.root_device,
             trainer.train_dataloader,
-            directory=self.directory,
-            traces=self.traces,
+            writer=TraceWriter(self.directory, self.traces, budget, trainer.global_rank, self.keep),
             first=trainer.fit_loop.epoch_loop.batch_progress.total.ready,
-            rank=trainer.global_rank,
-            max_mb=self.max_mb,
-            keep=self.keep,
             tables=trainer.is_global_zero,
         )
 

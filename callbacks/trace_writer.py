@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import socket
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -83,15 +84,15 @@ class TraceWriter:
     """Writes `<worker>.<ns>.pt.trace.json.gz`, or `<worker>_partial...` for a cycle that did not finish."""
 
     directory: Path
-    worker: str  # what the plugin calls a worker: host, process and rank
-    rank: int
-    budget: Budget
-    keep: int | None  # the newest traces of this rank; None for all
     traces: list[Path]  # to which those written are added
+    budget: Budget
+    rank: int = 0
+    keep: int | None = None  # the newest traces of this rank; None for all
 
     def write(self, profiler: Any, steps: Sequence[Step], loading: Loading, *, whole: bool, drop: str | None) -> None:
         """Write a trace, whole or not at all, without the range called `drop`; logs a warning if that fails."""
-        path = self.directory / f"{self.worker}{'' if whole else '_partial'}.{time.time_ns()}.pt.trace.json.gz"
+        worker = f"{socket.gethostname()}_{os.getpid()}_rank{self.rank}"  # as the plugin calls it
+        path = self.directory / f"{worker}{'' if whole else '_partial'}.{time.time_ns()}.pt.trace.json.gz"
         if len(steps) >= MANY:
             _log.info("Writing a trace of %d steps; training waits for it", len(steps))
         try:

@@ -130,20 +130,18 @@ def read_trace(path: str | Path) -> Trace:
         TraceError: The file cannot be read, is damaged, or holds something else.
     """
     try:
-        raw = Path(path).read_bytes()
+        with _opened(path) as file:
+            raw = file.read()
     except FileNotFoundError:
         raise TraceError(f"{path} does not exist; name a .json or .json.gz trace") from None
+    except EOFError:
+        raise TraceError(f"{path} is incomplete; copy it again or record it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise TraceError(f"{path} is damaged gzip ({error}); copy it again or record it again") from None
     except OSError as error:
         raise TraceError(f"{path} cannot be read ({error.strerror}); name a .json or .json.gz trace") from None
     if not raw:
         raise TraceError(f"{path} is empty; record it again")
-    if raw.startswith(_GZIP):
-        try:
-            raw = gzip.decompress(raw)
-        except EOFError:
-            raise TraceError(f"{path} is incomplete; copy it again or record it again") from None
-        except (gzip.BadGzipFile, zlib.error) as error:
-            raise TraceError(f"{path} is damaged gzip ({error}); copy it again or record it again") from None
     try:
         with without_gc():
             content = json.loads(raw)
@@ -161,7 +159,8 @@ def read_trace(path: str | Path) -> Trace:
 def all_read(path: str | Path) -> bool:
     """Whether a trace's name shows its compression and its content is an object: most readers accept nothing else."""
     with _opened(path) as file:
-        return isinstance(file, gzip.GzipFile) == _is_gz(path) and file.read(64).lstrip().startswith(b"{")
+        packed = isinstance(file, gzip.GzipFile)
+        return packed == (Path(path).suffix == ".gz") and file.read(64).lstrip().startswith(b"{")
 
 
 def write_trace(path: str | Path, trace: Trace) -> None:
@@ -174,7 +173,7 @@ def write_trace(path: str | Path, trace: Trace) -> None:
     scratch = target.with_name(f".trace-{secrets.token_hex(8)}.tmp")
     try:
         with scratch.open("xb") as raw:
-            if _is_gz(path):
+            if Path(path).suffix == ".gz":
                 with gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as file:
                     file.writelines(_pieces(trace))
             else:
@@ -242,10 +241,6 @@ def _opened(path: str | Path) -> gzip.GzipFile | BufferedReader:
     with Path(path).open("rb") as file:
         packed = file.read(2) == _GZIP
     return gzip.open(path) if packed else Path(path).open("rb")
-
-
-def _is_gz(path: str | Path) -> bool:
-    return Path(path).suffix == ".gz"
 
 
 def _pieces(trace: Trace) -> Iterator[bytes]:

@@ -2,13 +2,11 @@
 
 import gc
 import os
-import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +17,7 @@ from .loading import Loading
 from .ranges import Interval, Ranges, Step
 from .schedule import ACTIVE, Schedule
 from .tables import OperatorTables
-from .trace_writer import Budget, TraceWriter
+from .trace_writer import TraceWriter
 
 CUPTI = "TEARDOWN_CUPTI"  # the variable that torch reads where a recording ends
 _recorded = False  # whether there has been a Tracer of a GPU in this process
@@ -196,24 +194,18 @@ class Tracing:
         device: torch.device,
         loaders: Any,
         *,
-        directory: Path,
-        traces: list[Path],
+        writer: TraceWriter,
         first: int = 0,
-        rank: int = 0,
-        max_mb: float | None = None,
-        keep: int | None = None,
         tables: bool = True,
     ) -> None:
         """Begin with the first step, which has this number; see `TraceProfiler` for the others."""
-        worker = f"{socket.gethostname()}_{os.getpid()}_rank{rank}"
-        budget = Budget(max_mb and max_mb * 1e6, schedule.active)
         self.loading.look_ahead(loaders)
         self.tracer = Tracer(
             schedule,
             options,
             activities(device),
             first=first,
-            writer=TraceWriter(directory, worker, rank=rank, budget=budget, keep=keep, traces=traces),
+            writer=writer,
             loading=self.loading,
             operators=OperatorTables() if tables else None,
         )

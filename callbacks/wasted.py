@@ -6,13 +6,11 @@ from typing import Any
 
 import torch
 
-from .batchable import together
 from .calls import PICKING, PRODUCTS, SOFTMAX, Operation
-from .chains import avoidable
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow
 from .frames import Line, located
-from .patterns import attention_of, broadcast_of, with_zeros
+from .patterns import attention_of, avoidable, broadcast_of, together, with_zeros
 from .variants import VARIANTS
 
 KINDS = (
@@ -44,19 +42,7 @@ def wasted(flow: Dataflow) -> dict[str, dict[str, Any] | None]:
     if len(flow.spent) < STEPS:
         return dict.fromkeys(KINDS)
     kinds = _Kinds(flow)
-    return {
-        "constant": kinds.constant(),
-        "repeated": kinds.repeated(),
-        "unused": kinds.unused(),
-        "unused_backward": kinds.unused_backward(),
-        "sparse": kinds.sparse(),
-        "alike": kinds.alike(),
-        "order": kinds.order(),
-        "broadcast": kinds.broadcast(),
-        "loop": kinds.loop(),
-        "attention": kinds.attention(),
-        **{kind: kinds.slower(kind) for kind in VARIANTS},
-    }
+    return {kind: kinds.slower(kind) if kind in VARIANTS else getattr(kinds, kind)() for kind in KINDS}
 
 
 class _Kinds:

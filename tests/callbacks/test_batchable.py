@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from strobe.callbacks.batchable import together
 from strobe.callbacks.calls import Operation
+from strobe.callbacks.patterns import together
 from support.followed import Networks, found
 
 COUNT = 8  # rounds

@@ -9,7 +9,7 @@ from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
 from strobe.callbacks.calls import Operation
-from strobe.callbacks.chains import avoidable
+from strobe.callbacks.patterns import avoidable
 from support.followed import found
 
 

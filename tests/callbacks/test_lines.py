@@ -50,8 +50,8 @@ class Pausing(Model):
 
 def test_the_line_in_which_a_phase_is_spent_is_told_and_not_that_of_the_script(recorder: StepRecorder) -> None:
     fit(recorder, model=Pausing(), max_epochs=2)
-    assert recorder.threads is not None
-    found = recorder.threads.lines()
+    assert recorder.step_log is not None
+    found = recorder.step_log.threads.lines()
     first = found[0]
     assert (first["phase"], first["function"], Path(first["file"])) == ("forward", "pause", Path(__file__))
     assert Path(__file__).read_text().splitlines()[first["line"] - 1] == "    time.sleep(0.02)"
@@ -198,8 +198,10 @@ def test_the_line_of_another_thread_that_computes_is_told(recorder: StepRecorder
     over.set()
     asker.join()
     waiter.join()
-    assert recorder.threads is not None
-    found = {(one["phase"], one["function"]) for one in recorder.threads.lines() if one["phase"].startswith(THREAD)}
+    assert recorder.step_log is not None
+    found = {
+        (one["phase"], one["function"]) for one in recorder.step_log.threads.lines() if one["phase"].startswith(THREAD)
+    }
     assert found == {(f"{THREAD}asker", "asking")}
 
 
@@ -333,8 +335,8 @@ def test_the_line_between_epochs_is_told_from_those_of_steps(recorder: StepRecor
     trainer_with(recorder, max_epochs=5, reload_dataloaders_every_n_epochs=1).fit(
         Preparing(), val_dataloaders=DataLoader(SAMPLES, 4)
     )
-    assert recorder.threads is not None
-    found = {(one["phase"], one["function"]) for one in recorder.threads.lines()}
+    assert recorder.step_log is not None
+    found = {(one["phase"], one["function"]) for one in recorder.step_log.threads.lines()}
     assert (BETWEEN, "pause") in found
     assert ("other", "pause") not in found
 

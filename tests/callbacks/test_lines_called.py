@@ -57,8 +57,8 @@ class Choosy(Sampler[int]):
 def test_the_time_of_a_sampler_is_seen_in_it_and_told_from_making_batches(recorder: StepRecorder) -> None:
     data = TensorDataset(torch.zeros(640, 4), torch.zeros(640, dtype=torch.long))
     trainer_with(recorder).fit(Model(), DataLoader(data, 4, sampler=Choosy()), DataLoader(data, 4))
-    assert recorder.threads is not None
-    waits = [one for one in recorder.threads.lines() if one["phase"] == "data_wait"]
+    assert recorder.step_log is not None
+    waits = [one for one in recorder.step_log.threads.lines() if one["phase"] == "data_wait"]
     assert waits[0]["library"] == SAMPLING, waits
     assert waits[0]["function"] in ("__iter__", "<lambda>")
 
@@ -67,8 +67,8 @@ def test_the_time_in_which_samples_become_a_batch_is_seen(recorder: StepRecorder
     data = [([0.5] * 2000, 0) for _ in range(40)]  # each number of which becomes a tensor
     trainer = trainer_with(recorder, limit_train_batches=9)
     trainer.fit(Listening(), DataLoader(data, 4), DataLoader(data, 4))  # type: ignore[arg-type]
-    assert recorder.threads is not None
-    waits = [one for one in recorder.threads.lines() if one["phase"] == "data_wait"]
+    assert recorder.step_log is not None
+    waits = [one for one in recorder.step_log.threads.lines() if one["phase"] == "data_wait"]
     assert waits[0]["library"] == COLLATING
 
 
@@ -97,8 +97,8 @@ class Orthogonal(Model):
 
 def test_weights_that_are_computed_from_others_are_told_from_what_the_network_computes(recorder: StepRecorder) -> None:
     fit(recorder, model=Orthogonal(), max_epochs=8)
-    assert recorder.threads is not None
-    forward = [one for one in recorder.threads.lines() if one["phase"] == "forward"]
+    assert recorder.step_log is not None
+    forward = [one for one in recorder.step_log.threads.lines() if one["phase"] == "forward"]
     assert forward[0]["library"] == PARAMETRIZING
 
 
@@ -121,11 +121,11 @@ class Tangent(Model):
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch, which vmap() imports more of
 def test_whole_jacobians_are_told_from_what_the_network_computes(recorder: StepRecorder) -> None:
     fit(recorder, model=Tangent(), max_epochs=8)
-    assert recorder.threads is not None
+    assert recorder.step_log is not None
     source = Path(__file__).read_text().splitlines()
     lines_of = {
         source[one["line"] - 1].strip().partition("(turned")[0]
-        for one in recorder.threads.lines()
+        for one in recorder.step_log.threads.lines()
         if one["line"] and one["library"] == JACOBIANS and one["function"] == "training_step"
     }
     functions = ("torch.func.vmap(torch.func.jacrev", "torch.func.vmap(torch.func.jacfwd")
@@ -143,8 +143,8 @@ class Logging(Model):
 
 def test_logging_is_told_from_computing_whatever_it_calls(recorder: StepRecorder) -> None:
     fit(recorder, model=Logging(), max_epochs=4)
-    assert recorder.threads is not None
-    forward = [one for one in recorder.threads.lines() if one["phase"] == "forward"]
+    assert recorder.step_log is not None
+    forward = [one for one in recorder.step_log.threads.lines() if one["phase"] == "forward"]
     source = Path(__file__).read_text().splitlines()
     logs = [one["library"] for one in forward if "self.log(" in source[one["line"] - 1]]
     assert LOGGING in logs
@@ -170,8 +170,8 @@ class Measuring(Model):
             torch.save(self.wide.state_dict(), io.BytesIO())
         for _ in range(30):
             torch.nn.functional.dropout(self.wide(torch.ones(200, 500)), 0.1)
-        assert self.recorder.threads is not None
-        seen = {(str(one["code"]).partition("(")[0], one["library"]) for one in self.recorder.threads.lines()}
+        assert self.recorder.step_log is not None
+        seen = {(str(one["code"]).partition("(")[0], one["library"]) for one in self.recorder.step_log.threads.lines()}
         self.trainer.should_stop = {*BESIDE.items(), ("torch.nn.functional.dropout", "")} <= seen
         return super().training_step(batch)
 
@@ -181,15 +181,15 @@ BESIDE = {"self.score": "torchmetrics", "self.kept = copy.deepcopy": "copy", "to
 
 def test_the_library_that_a_line_calls_is_told_if_it_is_no_part_of_the_network(recorder: StepRecorder) -> None:
     fit(recorder, model=Measuring(recorder), max_epochs=200)
-    assert recorder.threads is not None
+    assert recorder.step_log is not None
     source = Path(__file__).read_text().splitlines()
     called = {
         source[one["line"] - 1].strip().partition("(")[0]: one["library"]
-        for one in recorder.threads.lines()
+        for one in recorder.step_log.threads.lines()
         if (one["phase"], one["function"]) == ("forward", "training_step") and one["library"]
     }
     assert called == BESIDE
-    own = [one for one in recorder.threads.lines() if one["line"]]  # a batch that is put together has none
+    own = [one for one in recorder.step_log.threads.lines() if one["line"]]  # a batch that is put together has none
     networks = [one for one in own if "self.wide(" in source[one["line"] - 1]]
     assert networks
     assert {one["library"] for one in networks} == {""}
@@ -211,10 +211,10 @@ class Counting(Model):
 def told_apart(recorder: StepRecorder) -> float:
     """How many times as often Python's lock is held in the line of Python as in that of torch."""
     fit(recorder, model=Counting(), max_epochs=4)
-    assert recorder.threads is not None
+    assert recorder.step_log is not None
     source = Path(__file__).read_text().splitlines()
     parts = dict.fromkeys(("self.counted", "self.product"), (0.0, 0.0))
-    for one in recorder.threads.lines():
+    for one in recorder.step_log.threads.lines():
         if one["line"] and (name := source[one["line"] - 1].strip().partition(" ")[0]) in parts:
             share, python = parts[name]
             parts[name] = share + one["share"], python + one["python"]
@@ -273,8 +273,8 @@ def test_a_line_that_only_begins_the_backward_pass_is_told_from_what_runs_in_it(
 
 def test_computing_activations_again_is_told_from_the_backward_pass(recorder: StepRecorder) -> None:
     fit(recorder, model=Sparing(), max_epochs=3)
-    assert recorder.threads is not None
-    found = [one for one in recorder.threads.lines() if one["library"] == RECOMPUTING]
+    assert recorder.step_log is not None
+    found = [one for one in recorder.step_log.threads.lines() if one["library"] == RECOMPUTING]
     assert {(one["phase"], one["function"]) for one in found} == {("backward", "again"), ("backward", None)}
     assert 0.05 < sum(one["share"] for one in found) < 1
 

@@ -5,7 +5,7 @@ from threading import Thread
 import pytest
 import torch
 
-from strobe.callbacks.operations import Operations, fixed_seconds
+from strobe.callbacks.threads import Operations, fixed_seconds
 
 
 def test_those_with_a_gradient_are_counted() -> None:

@@ -420,6 +420,6 @@ def test_threads_that_compute_beside_training_are_named_also_when_they_have_ende
             self.thread.join()
 
     fit(Watches(), recorder, model=Works("here"))
-    busiest = recorder.threads.cores()[0]
+    busiest = recorder.step_log.threads.cores()[0]
     assert busiest["name"] == "watcher"
     assert 0.05 < busiest["cores"] <= 1.1

@@ -365,7 +365,8 @@ def test_cupti_is_detached_after_the_single_recording_of_a_gpu_in_a_process(
     monkeypatch.setattr(torch.profiler, "profile", profile)
     for expected in (after, before):  # the second fit of a process leaves the variable
         tracing = tracer.Tracing(Ranges())
-        tracing.start(Schedule(repeat=repeat), {}, torch.device("cpu"), None, directory=tmp_path, traces=[])
+        writer = TraceWriter(tmp_path, [], Budget(None, active=3))
+        tracing.start(Schedule(repeat=repeat), {}, torch.device("cpu"), None, writer=writer)
         assert tracing.tracer is not None
         tracing.tracer.step(())
         tracing.stop((), failed=False)

@@ -146,8 +146,8 @@ def test_time_in_default_collate_is_told(tmp_path: Path) -> None:
 def test_a_recorder_tells_of_the_workers_of_its_training_alone(recorder: StepRecorder) -> None:
     trainer = trainer_with(recorder)
     trainer.fit(Model(), DataLoader(Slow(), 4, num_workers=1), DataLoader(Other(), 4, num_workers=1))
-    assert recorder.threads is not None
-    seen = {str(one["function"]) for one in recorder.threads.lines() if one["phase"] == LOADING}
+    assert recorder.step_log is not None
+    seen = {str(one["function"]) for one in recorder.step_log.threads.lines() if one["phase"] == LOADING}
     assert "read_slowly" in seen
     assert "read_for_validation" not in seen
     assert worker._worker_loop is LOOP
@@ -165,9 +165,9 @@ def test_workers_that_start_while_optimizers_are_made_are_seen(tmp_path: Path, m
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     trainer = trainer_with(strobe)
     trainer.fit(Scheduled(), DataLoader(Slow(), 4, num_workers=1, persistent_workers=True), DataLoader(Other(), 4))
-    threads = strobe._recorder.threads
-    assert threads is not None
-    assert "read_slowly" in {one["function"] for one in threads.lines() if one["phase"] == LOADING}
+    log = strobe._recorder.step_log
+    assert log is not None
+    assert "read_slowly" in {one["function"] for one in log.threads.lines() if one["phase"] == LOADING}
     assert not list(tmp_path.glob("strobe-workers*"))
     assert worker._worker_loop is LOOP
 

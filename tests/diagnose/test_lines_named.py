@@ -130,20 +130,20 @@ def test_the_function_with_most_of_the_phase_is_named(cause: str, subject: str, 
     seconds = {"forward": 0.02, "prepare": 0.016, "other": 0.01, "data_wait": 0.001, "backward": 0.02, "total": 0.067}
     machine = {"threads": [{"name": "sender", "cores": 0.7}, {"name": "other", "cores": 0.1}]}
     record = Record({"lines": lines, "step_seconds": seconds, "machine": machine, "accelerator": "cpu"})
-    finding = with_line(Finding(cause, "", "Before.", "", (), Figure(1, 1, 1), subject), record)
+    finding = with_line(Finding(cause, "", "Before.", "", Figure(1, 1, 1), subject=subject), record)
     assert finding.evidence == f"Before. {told}".strip()
 
 
 def test_a_script_s_phases_are_called_as_it_knows_them() -> None:
     summary = {"script": "python train.py", "lines": [line("prepare", 4, 0.6)]}
-    finding = with_line(Finding("transfer", "", "Before.", "", (), Figure(1, 1, 1)), Record(summary))
+    finding = with_line(Finding("transfer", "", "Before.", "", Figure(1, 1, 1)), Record(summary))
     assert finding.evidence == "Before. 60% of preparing batches (transfer hooks) is spent in ask, at train.py:4."
 
 
 @pytest.mark.parametrize("number", [7, None])
 def test_a_script_s_own_line_that_loads_may_do_less(number: int | None) -> None:
     record = Record({"script": "python train.py", "lines": [line("data_wait", 7, 0.9)] if number else []})
-    finding = with_line(Finding("loader", "", "Before.", "Load with 2 workers.", (), Figure(1, 1, 1)), record)
+    finding = with_line(Finding("loader", "", "Before.", "Load with 2 workers.", Figure(1, 1, 1)), record)
     assert finding.advice.startswith("Load with 2 workers.")
     assert ("Or let that line do less" in finding.advice) == (number is not None)
 
@@ -159,12 +159,12 @@ def test_a_line_s_text_is_told_up_to_a_length() -> None:
 
 def with_code(text: str) -> str:
     record = Record({"lines": [line("data_wait", 7, 0.9) | {"code": text}]})
-    return with_line(Finding("loader", "", "", "", (), Figure(1, 1, 1)), record).evidence.strip()
+    return with_line(Finding("loader", "", "", "", Figure(1, 1, 1)), record).evidence.strip()
 
 
 def test_what_workers_load_is_named_by_what_it_took_without_them() -> None:
     summary = {"lines": [], "ceilings": {"loading": {"lines": [line("data_wait", 12, 0.95, "tokens")]}}}
-    finding = with_line(Finding("loader", "", "Before.", "", (), Figure(1, 1, 1)), Record(summary))
+    finding = with_line(Finding("loader", "", "Before.", "", Figure(1, 1, 1)), Record(summary))
     assert finding.evidence == "Before. 95% of the wait is spent in tokens, at train.py:12."
 
 

@@ -32,7 +32,7 @@ from strobe.diagnose.symptoms import (
 )
 from strobe.diagnose.uneven import FEWEST, growth, uneven
 from strobe.diagnose.wasted import FOR_NOTHING, for_gradients, for_nothing, padded
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record, amount, as_number
 
 OPTIMIZER_SHARE = 0.1  # of the step: a longer update, or code around it, is examined
 SLEEPING = 0.5  # cores: computing uses one; less means waiting for something
@@ -135,17 +135,17 @@ def stalls(record: Record, step: Step) -> dict[str, float]:
     if idle is None or (delayed is None and idle <= IDLE):
         return {}
     # A thread whose core the host of this virtual machine has taken seems to run.
-    stolen = min(1.0, (record.number("machine", "stolen") or 0.0) / max(0.01, 1 - idle))
-    kept_away, on_cpu = (delayed or 0.0) + stolen, record.text("accelerator") == "cpu"
+    stolen = min(1.0, record.amount("machine", "stolen") / max(0.01, 1 - idle))
+    kept_away, on_cpu = (delayed or 0.0) + stolen, record.on_cpu
     # The torch threads that compute with the main one. If no core is idle, it may sleep until another gets one.
     together = record.count("threads") or 1 if on_cpu and idle > IDLE and not taken(record) else 1
     idle_seconds, beside, waiting = {}, sum(cores for _, cores in threads_beside(record)), held(record, step)
     elsewhere = aside(record)
     for phase in COMPUTING:
-        used, seconds = record.number("cores_used", phase), record.number("step_seconds", phase) or 0.0
+        used, seconds = record.number("cores_used", phase), record.seconds(phase)
         if used is None or used < 0:
             continue
-        main = min(used, record.number("main_used", phase) or 0.0)
+        main = min(used, record.amount("main_used", phase))
         awake = main + max(0.0, used - beside - together * main)  # others may compute while the main thread waits
         if awake + kept_away * min(2, together) < AWAKE:
             idle_there = seconds * (1 - awake - kept_away)
@@ -161,10 +161,10 @@ def around_update(record: Record, step: Step) -> float:
 
     Such as logging, metrics, clipping. Not what waits there, runs in other libraries, or is computed for nothing.
     """
-    if not record.setting("loop") or record.text("accelerator") != "cpu":
+    if not record.setting("loop") or not record.on_cpu:
         return 0.0
     apart = [aside(record), stalls(record, step), held(record, step), dict([uneven(record, step)])]
-    spent = (record.number("step_seconds", "other") or 0.0) - sum(one.get("other", 0.0) for one in apart)
+    spent = record.seconds("other") - sum(one.get("other", 0.0) for one in apart)
     spent -= sum(seconds for phase, seconds in in_libraries(record).values() if phase == "other")
     wasted = ("unused_backward", *(waste.kind for waste in FOR_NOTHING.values()))
     spent -= sum(for_nothing(record, kind, "other") for kind in wasted)
@@ -180,14 +180,14 @@ def held(record: Record, step: Step) -> dict[str, float]:
     beside, used = sum(cores for _, cores in threads_beside(record)), record.mapping("main_used")
     if beside < BESIDE:
         return {}
-    on_cpu, others = record.text("accelerator") == "cpu", taken(record)
+    on_cpu, others = record.on_cpu, taken(record)
     phases = [phase for phase in PHASES if on_cpu or phase != "backward"]  # in which a GPU's host waits for its engine
     spent = {
-        phase: record.number("step_seconds", phase) or 0.0
+        phase: record.seconds(phase)
         for phase in (*phases, *(["data_wait"] if not step.workers else []))
         if as_number(used.get(phase)) is not None
     }
-    shares = {phase: max(0.0, 1 - (as_number(used[phase]) or 0.0) - others) / (1 - others) for phase in spent}
+    shares = {phase: max(0.0, 1 - amount(used[phase]) - others) / (1 - others) for phase in spent}
     ranks = aside(record)  # waits for other ranks are no waits for this process's threads
     slept = {phase: max(0.0, shares[phase] * seconds - ranks[phase]) for phase, seconds in spent.items()}
     spent = {phase: max(0.0, seconds - ranks[phase]) for phase, seconds in spent.items()}
@@ -206,12 +206,12 @@ def lonely(record: Record) -> dict[str, float]:
 
     While torch's threads work together, all of them compute; time that only the main one computes is serial.
     """
-    if record.text("accelerator") != "cpu" or (threads := cores_to_compute(record)) < 2:
+    if not record.on_cpu or (threads := cores_to_compute(record)) < 2:
         return {}
     beside, alone_seconds = sum(cores for _, cores in threads_beside(record)), {}
     quarters, growing = record.items("quarters", "seconds"), record.text("quarters", "phase")
     at_first, elsewhere = as_number(quarters[0]) if quarters else None, aside(record)
-    shares, seconds = dict[str, float](), {name: record.number("step_seconds", name) or 0.0 for name in PLACES}
+    shares, seconds = dict[str, float](), {name: record.seconds(name) for name in PLACES}
     for phase in PLACES:
         used, main = record.number("cores_used", phase), record.number("main_used", phase)
         if used is not None and main is not None and main >= ALONE:
@@ -223,7 +223,7 @@ def lonely(record: Record) -> dict[str, float]:
         if serial >= SERIAL or (serial >= MORE_SERIAL and far_more):
             alone_seconds[phase] = serial * max(0.0, seconds[phase] - elsewhere[phase])
             if phase == growing and at_first is not None:  # its growth belongs to ``slowing_down``
-                grown = max(0.0, (record.number("step_seconds", "total") or 0.0) - at_first)
+                grown = max(0.0, record.seconds("total") - at_first)
                 alone_seconds[phase] = max(0.0, alone_seconds[phase] - grown)
     return alone_seconds
 
@@ -235,7 +235,7 @@ def cores_to_compute(record: Record) -> float:
 
 def _parts(record: Record, step: Step) -> Iterator[Part]:
     """All parts except other processes and the rest."""
-    elsewhere, exchange = aside(record), record.number("ranks", "first", "exchange") or 0.0
+    elsewhere, exchange = aside(record), record.amount("ranks", "first", "exchange")
     odd, extra = uneven(record, step)
     yield Part("uneven_steps", "", "unusually long steps", extra)
     exchange = min(exchange, sum(elsewhere.values()))
@@ -246,13 +246,13 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     yield Part("background_thread", "", "waiting for other threads of this process", sum(waiting.values()))
 
     def phase(name: str) -> float:
-        spent = (record.number("step_seconds", name) or 0.0) if name in COMPUTING else spent_in(record, step, name)
+        spent = record.seconds(name) if name in COMPUTING else spent_in(record, step, name)
         spent -= waiting.get(name, 0.0) + elsewhere[name]
-        return max(0.0, spent - (extra if odd == name else 0.0) - (anew.phases.get(name, 0.0) if anew else 0.0))
+        return max(0.0, spent - (extra if odd == name else 0.0) - anew.phases.get(name, 0.0))
 
     wait = step.waiting * step.length * step.images
-    started = min(wait, anew.wait) if anew else 0.0
-    yield Part("workers_restart", "", "restarting workers", started + (anew.computing + anew.between if anew else 0.0))
+    started = min(wait, anew.wait)
+    yield Part("workers_restart", "", "restarting workers", started + anew.computing + anew.between)
     yield Part("epoch_start", "", "waiting where an epoch begins", begun := epoch_starts(record, step))
     others = (extra if odd == "data_wait" else 0.0) + waiting.get("data_wait", 0.0) + elsewhere["data_wait"]
     yield from (wasted := _wasted(record, rest := max(0.0, wait - started - begun - others), "data_wait"))
@@ -263,13 +263,13 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
     needless = 0.0 if stored else rest * needless_threads(record)
     yield Part("oversubscription", "", "waiting for workers of too many threads", needless)
     yield Part("workers_hurt" if crowd else stored or "loader", "", name, rest - needless)
-    on_cpu = record.text("accelerator") == "cpu"
+    on_cpu = record.on_cpu
     batches = phase("transfer") + (phase("prepare") if on_cpu else 0.0)
     yield from (wasted := _wasted(record, batches, "transfer", "prepare"))
     batches -= sum(part.seconds for part in wasted)
     yield Part("transfer", "", "scaling and augmenting" if on_cpu else "copying to the device", batches)
-    callbacks = record.number("step_seconds", "callbacks") or 0.0
-    lost = record.number("ranks", "first", "waits", "callbacks") or 0.0
+    callbacks = record.seconds("callbacks")
+    lost = record.amount("ranks", "first", "waits", "callbacks")
     idle = waits_for_gpu(record, "callbacks")  # is of no callback: ``synchronisation`` tells what that costs
     free = 1 - min(1.0, (waiting.get("callbacks", 0.0) + lost + idle) / callbacks) if callbacks else 1.0
     for hook in hooks(record):
@@ -277,9 +277,9 @@ def _parts(record: Record, step: Step) -> Iterator[Part]:
         theirs = elsewhere["callbacks"] - lost if owns else 0.0
         yield Part(hook.cause, hook.name, hook.name, hook.mean * free - theirs)
     for cause, gap, name in (("validation",) * 3, ("epoch_checkpoint", "checkpoints", "saving checkpoints")):
-        yield Part(cause, "", name, max(0.0, record.number("between_seconds", gap) or 0.0))
+        yield Part(cause, "", name, max(0.0, record.amount("between_seconds", gap)))
     for name, seconds in after_steps(record).items():
-        rest = seconds - (anew.between if anew and not name else 0.0)
+        rest = seconds - (0.0 if name else anew.between)
         yield Part("between", name, f"{name}, between epochs" if name else "between epochs", rest)
     yield Part("optimizer", "", "the update", update := phase("optimizer"))
     spent = {name: phase(name) for name in PLACES}
@@ -349,16 +349,16 @@ def garbage_seconds(record: Record) -> float:
     """Per mean step, within its phases; 0 for the one or two collections that every process has when it starts."""
     if (record.count("garbage_steps") or FEWEST) < FEWEST:
         return 0.0
-    return min(record.number("garbage_seconds") or 0.0, record.number("step_seconds", "total") or 0.0)
+    return min(record.amount("garbage_seconds"), record.seconds("total"))
 
 
 def after_steps(record: Record) -> dict[str, float]:
     """Seconds per step between steps, without validation and checkpoints, by callback; the rest under ''."""
-    whole = max(0.0, record.number("between_seconds", "between") or 0.0)
+    whole = max(0.0, record.amount("between_seconds", "between"))
     by_owner: dict[str, float] = {}
     for entry in record.items("after"):
         if isinstance(entry, dict) and isinstance(name := entry.get("name"), str):
-            seconds = min(max(0.0, as_number(entry.get("mean")) or 0.0), whole - sum(by_owner.values()))
+            seconds = min(max(0.0, amount(entry.get("mean"))), whole - sum(by_owner.values()))
             title = re.sub(r" \d+$", "", name)
             by_owner[title] = by_owner.get(title, 0.0) + seconds
     return by_owner | {"": max(0.0, whole - sum(by_owner.values()))}

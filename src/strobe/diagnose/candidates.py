@@ -152,8 +152,8 @@ def _computing(record: Record, step: Step) -> Iterator[str]:
         yield from (f"threads={count}" for count in sorted(fitting, reverse=True) if count < threads)
     elif own and threads and record.has("threads") and step.cores and threads < math.floor(own) - step.workers:
         yield f"threads={math.floor(own) - step.workers}"  # OMP_NUM_THREADS=1, as torchrun sets it, leaves cores idle
-    total = record.number("step_seconds", "total") or 0.0
-    update = record.number("step_seconds", "optimizer") or 0.0
+    total = record.seconds("total")
+    update = record.seconds("optimizer")
     if (
         update >= OPTIMIZER_SHARE * total > 0
         and record.has("model.fused")

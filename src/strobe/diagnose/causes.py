@@ -53,25 +53,14 @@ LOST = (
     "straggler",
     *("loader", *FETCHING, "workers_restart", "epoch_start"),
     *("callback", "logging", "checkpoint", "epoch_checkpoint", "validation", "loop_code"),
-    *(
-        "optimizer",
-        "stalled",
-        "shared_machine",
-        "child_processes",
-        "oversubscription",
-        "quota",
-        "synchronisation",
-        "transfer",
-    ),
+    *("optimizer", "stalled", "shared_machine", "child_processes", "oversubscription", "quota"),
+    *("synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "outside_torch"),
     *("python_code", "recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
     *("unused_gradients", *FOR_NOTHING),
 )
-AT_ENDS = {  # of epochs: a run without a whole epoch overstates them
-    "validation": "validation",
-    "epoch_checkpoint": "checkpoints",
-    "between": "between",
-}
+# At the ends of epochs: a run without a whole epoch overstates them.
+AT_ENDS = {"validation": "validation", "epoch_checkpoint": "checkpoints", "between": "between"}
 UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # part of the other parts
 PER_STEP = ("optimizer", "stalled", "callback", "loop_code", "logging", "checkpoint")  # a larger batch pays less often
 TIE = 0.15  # of the largest share: smaller differences vary from run to run
@@ -135,10 +124,8 @@ def _is_worth_fixing(finding: Finding, shares: Mapping[tuple[str, str], float]) 
 
 def _covers(stronger: Finding, finding: Finding) -> bool:
     """Whether it explains the other finding, or changes the same keys."""
-    explained = any((finding.cause, stronger.cause) == (symptom, cause) for symptom, cause, _ in EXPLAINED)
-    if explained and _in_one_phase(stronger, finding):
-        return True
-    return not set(stronger.overrides).isdisjoint(finding.overrides)
+    explained = any((symptom, cause) == (finding.cause, stronger.cause) for symptom, cause, _ in EXPLAINED)
+    return (explained and _in_one_phase(stronger, finding)) or not {*stronger.overrides}.isdisjoint(finding.overrides)
 
 
 def _in_one_phase(*findings: Finding) -> bool:

@@ -6,7 +6,7 @@ from strobe.diagnose.fetching import for_bytes
 from strobe.diagnose.predict import Step, step_of
 from strobe.diagnose.symptoms import cores_of_a_rank, crowded
 from strobe.present.format import counted, duration, percent
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record, amount
 
 IDLE = 0.15  # of the cores' time: if less is idle, a phase may have waited for a core
 PLENTY = 0.5  # of the cores' time: so much of it is enough for workers
@@ -32,7 +32,7 @@ def taken(record: Record, *part: str) -> float:
     ``part`` of the record: ``ceilings`` for the time in which these were measured.
     """
     names = ("others", "stolen", "children", "idle", "starved")
-    others, stolen, children, idle, starved = (record.number(*part, "machine", name) or 0.0 for name in names)
+    others, stolen, children, idle, starved = (record.amount(*part, "machine", name) for name in names)
     delayed = record.number(*part, "machine", "delayed")
     awaiting = part and (delayed or 0.0) < TAKEN  # ceilings are measured in threads for which the main one may wait
     if delayed is None or awaiting:  # not every kernel reports it; then what others used while no core was idle
@@ -49,7 +49,7 @@ def interrupting(record: Record) -> float:
 
     0 where cores are idle, which they take then.
     """
-    others, stolen, idle = (record.number("machine", name) or 0.0 for name in ("others", "stolen", "idle"))
+    others, stolen, idle = (record.amount("machine", name) for name in ("others", "stolen", "idle"))
     return (others + stolen) * (cores_of_a_rank(record) or 1.0) if idle <= IDLE else 0.0
 
 
@@ -59,7 +59,7 @@ def taken_by_children(record: Record, step: Step) -> float:
     On a CPU, where training computes on them itself.
     """
     others, stolen, children, delayed = (
-        record.number("machine", name) or 0.0 for name in ("others", "stolen", "children", "delayed")
+        record.amount("machine", name) for name in ("others", "stolen", "children", "delayed")
     )
     if step.cores is None or step.ranks > 1 or children < TAKEN:
         return 0.0
@@ -75,14 +75,14 @@ def taken_by_threads(record: Record) -> float:
     """
     others, children = (record.number("machine", name) for name in ("others", "children"))
     own, named = cores_of_a_rank(record) or 0.0, sum(cores for _, cores in own_threads(record))
-    fitting = record.text("accelerator") == "cpu" and (record.count("threads") or 1) <= own
+    fitting = record.on_cpu and (record.count("threads") or 1) <= own
     if others is None or children is None or not fitting:
         return 0.0
-    elsewhere = others + children + (record.number("machine", "stolen") or 0.0)
+    elsewhere = others + children + record.amount("machine", "stolen")
     idle = record.number("machine", "idle")
     if max(elsewhere, named) >= TAKEN or idle is None or idle > IDLE:
         return 0.0
-    delayed, paused = (record.number("machine", name) or 0.0 for name in ("delayed", "throttled"))
+    delayed, paused = (record.amount("machine", name) for name in ("delayed", "throttled"))
     lost = delayed - paused - elsewhere * own
     return min(lost, MOST_TAKEN) if lost >= TAKEN else 0.0
 
@@ -107,8 +107,8 @@ def waits_for_cores(record: Record, step: Step) -> dict[str, float]:
 
 def own_threads(record: Record) -> list[tuple[str, float]]:
     """Names and cores of this process's other threads that computed; torch's, and other pools', have no names."""
-    entries = [entry for entry in record.items("machine", "threads") if isinstance(entry, dict)]
-    threads = [(str(entry.get("name")), as_number(entry.get("cores")) or 0.0) for entry in entries]
+    entries = record.entries("machine", "threads")
+    threads = [(str(entry.get("name")), amount(entry.get("cores"))) for entry in entries]
     return [(name, cores) for name, cores in threads if cores > 0]
 
 
@@ -164,7 +164,7 @@ def sharing(record: Record, step: Step) -> str:
 def untried_workers(record: Record, count: int) -> str:
     """The advice to load with so many workers, which was not measured: on a CPU they have what training leaves idle."""
     idle, workers = left_idle(record), counted(count, "worker")
-    if record.text("accelerator") != "cpu" or (idle is not None and idle >= PLENTY):
+    if not record.on_cpu or (idle is not None and idle >= PLENTY):
         return f"Load with {workers} (not measured)."
     if idle is None:
         return f"Load with {workers} (not measured: they share the cores with training)."

@@ -4,7 +4,7 @@ import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
 
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record, amount
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ def hooks(record: Record) -> list[Hook]:
         if not isinstance(entry, dict) or not isinstance(name := entry.get("name"), str):
             continue
         kind, title = str(entry.get("kind")), re.sub(r" \d+$", "", name)
-        mean, longest, calls = (max(0.0, as_number(entry.get(key)) or 0.0) for key in ("mean", "longest", "calls"))
+        mean, longest, calls = (max(0.0, amount(entry.get(key))) for key in ("mean", "longest", "calls"))
         # Earlier records do not tell; there, not a user's own callback with such a name.
         saves = kind == "checkpoint" or (title in ("Checkpoints", "ModelCheckpoint") and name not in added)
         cause = "logging" if kind == "logger" else "checkpoint" if saves else "callback"

@@ -22,7 +22,7 @@ from strobe.diagnose.looks import (
 from strobe.diagnose.rules import NAMES_LINES, Finding
 from strobe.diagnose.symptoms import PREPARING
 from strobe.present.format import as_fast, percent
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record, amount
 
 MOSTLY = 0.3  # of a phase: less in one function is not told
 SECOND = 0.2  # of a phase: less in another function is not told
@@ -79,7 +79,7 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
     elif finding.cause == "background_thread":
         phases = tuple(f"{THREAD}{name}" for name, _ in threads_beside(record)[:1])
     if longest or finding.cause == "nothing":
-        spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in PHASES}
+        spent = {phase: record.seconds(phase) for phase in PHASES}
         whole = LONG * sum(spent.values())
         phases = tuple(one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= whole)
     if phases == ("data_wait",) and finding.cause != "epoch_start":
@@ -121,7 +121,7 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
         if finding.cause == "outside_torch" and not (is_outside_torch(one) and one.get("function") == finding.subject):
             continue
         place = str(one.get("file")), str(one.get("function"))
-        places[place][int(as_number(one.get("line")) or 0)] += as_number(one.get(share_of)) or 0.0
+        places[place][int(amount(one.get("line")))] += amount(one.get(share_of))
         codes[place[0], one.get("line")] = one.get("code")
     if not places:
         return ""
@@ -153,7 +153,7 @@ def _at(place: tuple[str, str], lines: Mapping[int, float], codes: Mapping[tuple
 
 def _without(functions: Mapping[str, float], phase: str, record: Record) -> str:
     """A sentence on how fast training would be without these shares of a phase; not of a network, or the loop."""
-    seconds, total = (record.number("step_seconds", name) or 0.0 for name in (phase, "total"))
+    seconds, total = (record.seconds(name) for name in (phase, "total"))
     if any(computes(one, record, phase) for one in functions) or not total:
         return ""
     most = as_fast(1 / max(1e-3, 1 - min(1.0, sum(functions.values())) * seconds / total))

@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS, LOADING, PHASES, RECOMPUTING
+from strobe.callbacks.columns import PHASES, RECOMPUTING
 from strobe.diagnose.predict import idle_of_device
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record, amount
 
 CALLING = ("forward", "other")  # phases in which a library call may be a cause
 LONGEST = 72  # characters of a line's text
@@ -45,11 +45,9 @@ def in_libraries(record: Record) -> dict[str, tuple[str, float]]:
         counted = _outside(record, seen)
         for one in seen:
             if (name := _library(one)) and not _comes_with(one, counted):
-                shares[phase, name] += as_number(one.get("share")) or 0.0
+                shares[phase, name] += amount(one.get("share"))
     cost = _cost(record)
-    seconds = {
-        key: cost * min(1.0, share) * (record.number("step_seconds", key[0]) or 0.0) for key, share in shares.items()
-    }
+    seconds = {key: cost * min(1.0, share) * record.seconds(key[0]) for key, share in shares.items()}
     longest: dict[str, tuple[str, float]] = {}
     for phase, name in sorted(seconds, key=lambda key: -seconds[key]):
         longest.setdefault(name, (phase, seconds[phase, name]))
@@ -69,14 +67,14 @@ def in_functions(record: Record) -> dict[str, tuple[str, float]]:
         seen = looks(record, phase)
         counted = _outside(record, seen)
         for one in seen:
-            function, share = str(one.get("function")), as_number(one.get("share")) or 0.0
+            function, share = str(one.get("function")), amount(one.get("share"))
             if is_outside_torch(one):
-                shares[function] += max(0.0, share - (as_number(one.get("python")) or 0.0))
+                shares[function] += max(0.0, share - amount(one.get("python")))
             elif _library(one) and _comes_with(one, counted):
                 in_library[function] += share
-        computed = sum(as_number(share) or 0.0 for share in record.mapping("costliest", phase).values())
+        computed = sum(record.amounts_of("costliest", phase).values())
         most = min(1.0, max(0.0, 1 - computed) / max(sum(shares.values()), 1e-9))
-        spent = record.number("step_seconds", phase) or 0.0
+        spent = record.seconds(phase)
         for name, share in shares.items():
             if (seconds := min(1.0, most * share + in_library[name]) * spent) > longest.get(name, ("", 0.0))[1]:
                 longest[name] = phase, seconds
@@ -111,31 +109,15 @@ def recomputed(record: Record) -> float:
 
     0 on a GPU, whose backward pass is in another thread.
     """
-    if record.text("accelerator") != "cpu":
+    if not record.on_cpu:
         return 0.0
-    again = (one for one in looks(record, "backward") if one.get("library") == RECOMPUTING)
-    share = sum(as_number(one.get("share")) or 0.0 for one in again)
-    return min(1.0, share) * (record.number("step_seconds", "backward") or 0.0)
+    return share_of(record, "backward", RECOMPUTING) * record.seconds("backward")
 
 
-def in_waiting(record: Record, what: str) -> float:
-    """The share of the wait for data in which the training process itself does this: ``SAMPLING`` or ``COLLATING``."""
-    return _share_of(record, "data_wait", what)
-
-
-def in_workers(record: Record, what: str) -> float:
-    """The share of what loader workers do that is this, such as ``COLLATING``."""
-    return _share_of(record, LOADING, what)
-
-
-def ending_workers(record: Record) -> float:
-    """The share of the time between epochs in which a DataLoader waits for its workers to end."""
-    return _share_of(record, BETWEEN, ENDING_WORKERS)
-
-
-def _share_of(record: Record, phase: str, library: str) -> float:
+def share_of(record: Record, phase: str, library: str) -> float:
+    """The share of a phase that is in a library, or that is work such as ``SAMPLING``."""
     seen = seen_in(record, phase, "lines")
-    return min(1.0, sum(as_number(one.get("share")) or 0.0 for one in seen if one.get("library") == library))
+    return min(1.0, sum(amount(one.get("share")) for one in seen if one.get("library") == library))
 
 
 def in_python(record: Record, phase: str) -> float:
@@ -144,9 +126,9 @@ def in_python(record: Record, phase: str) -> float:
     Without garbage collection.
     """
     own = [one for one in looks(record, phase) if not _library(one)]
-    share = min(1.0, sum(as_number(one.get("python")) or 0.0 for one in own))
-    garbage = record.number("garbage_seconds") or 0.0
-    return max(0.0, _cost(record) * share * (record.number("step_seconds", phase) or 0.0) - garbage)
+    share = min(1.0, sum(amount(one.get("python")) for one in own))
+    garbage = record.amount("garbage_seconds")
+    return max(0.0, _cost(record) * share * record.seconds(phase) - garbage)
 
 
 def looks(record: Record, phase: str) -> list[Mapping[str, object]]:
@@ -172,7 +154,7 @@ def _as_called(lines: list[Mapping[str, object]]) -> list[Mapping[str, object]]:
     """The lines of a function, as those of the library that it mostly calls; as they are if it mostly calls none."""
     shares = defaultdict[str, float](float)
     for one in lines:
-        shares[_library(one)] += as_number(one.get("share")) or 0.0
+        shares[_library(one)] += amount(one.get("share"))
     none, most = shares.pop("", 0.0), max(shares, key=lambda name: shares[name], default="")
     return [{**one, "library": most} for one in lines] if none < MOSTLY * (none + sum(shares.values())) else lines
 
@@ -196,11 +178,10 @@ def elsewhere(record: Record, *phases: str) -> set[object]:
 
 def _cost(record: Record) -> float:
     """The share of what the host does, in libraries and in Python, that a device waits for: all of it on a CPU."""
-    if record.text("accelerator") == "cpu":
+    if record.on_cpu:
         return 1.0
     busy = sum(
-        (as_number(one.get("share" if _library(one) else "python")) or 0.0)
-        * (record.number("step_seconds", phase) or 0.0)
+        amount(one.get("share" if _library(one) else "python")) * record.seconds(phase)
         for phase in PHASES
         for one in looks(record, phase)
     )

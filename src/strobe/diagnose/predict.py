@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from strobe.diagnose.calibrated import calibrated
-from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record, as_number
+from strobe.records.run import UNKNOWN_NOISE, Alternative, Figure, Record
 
 WORTH = 1.03  # a smaller speed-up is within the variation from run to run
 NOTABLE = 0.05  # of a step: less is not worth the effort, and hard to tell from noise
@@ -93,17 +93,17 @@ class Step:
 
 def step_of(record: Record) -> Step | None:
     """The mean step of a run; None if no step was measured."""
-    seconds = {name: max(0.0, as_number(value) or 0.0) for name, value in record.mapping("step_seconds").items()}
+    seconds = {name: max(0.0, value) for name, value in record.amounts_of("step_seconds").items()}
     length = seconds.get("total", 0.0)
     wait = min(seconds.get("data_wait", 0.0), length)
-    between = sum(max(0.0, as_number(value) or 0.0) for value in record.mapping("between_seconds").values())
+    between = sum(max(0.0, value) for value in record.amounts_of("between_seconds").values())
     images = _images(record, length + between)
     if length <= wait or images <= 0:
         return None
     devices, ranks = record.count("devices") or 1, max(1, record.count("world_size") or 1)
     cores, shared = record.number("environment", "usable_cores"), record.flag("ceilings", "shared_cores")
     if shared is None:  # no ceiling was measured
-        shared = record.text("accelerator") == "cpu"
+        shared = record.on_cpu
     busy = max(0.0, min(_busy(record) or 0.0, length))
     spare = length - busy if busy else length  # on a GPU the rest of callbacks is a wait for it
     return Step(
@@ -114,7 +114,7 @@ def step_of(record: Record) -> Step | None:
         between=between / images,
         busy=busy / images,
         noise=_noise(record),
-        drift=record.number("ceilings", "drift") or 0.0,
+        drift=record.amount("ceilings", "drift"),
         workers=max(0, record.count("num_workers") or 0),
         loader=record.rate("loader"),
         model=record.rate("model"),
@@ -342,7 +342,7 @@ def _images(record: Record, seconds: float) -> float:
     rate = record.number("overall_images_per_second")
     if rate:
         return rate * seconds
-    return (record.number("batch_size") or 0.0) * (record.count("world_size") or 1)
+    return record.amount("batch_size") * (record.count("world_size") or 1)
 
 
 def _loader_cpu(record: Record, wait: float) -> float | None:
@@ -360,8 +360,8 @@ def cpu_by_children(record: Record, images: float) -> float | None:
         images: of a step.
     """
     share, seconds = (record.number("machine", name) for name in ("children", "seconds"))
-    cores, steps = record.number("environment", "usable_cores"), record.mapping("steps").values()
-    count = images * sum(as_number(one) or 0.0 for one in steps)
+    cores = record.number("environment", "usable_cores")
+    count = images * sum(record.amounts_of("steps").values())
     return share * seconds * cores / count if share and seconds and cores and count else None
 
 
@@ -378,7 +378,7 @@ def _busy(record: Record) -> float | None:
 
 def idle_of_device(record: Record) -> float:
     """Seconds of a mean step in which its GPU has no work; 0 if unknown."""
-    total = record.number("step_seconds", "total") or 0.0
+    total = record.seconds("total")
     return 0.0 if (busy := _busy(record)) is None else max(0.0, total - busy)
 
 

@@ -32,16 +32,8 @@ ENDANGERS = ("growing_memory",)  # slows nothing down, but ends a run
 # what a library computes, padding, and what is for nothing take the caches of what comes after; what grows was not free
 # in the beginning.
 AT_LEAST = (
-    "small_operations",
-    "single_thread",
-    "python_code",
-    "padding",
-    "background_thread",
-    "unused_gradients",
-    "workers_restart",
-    "workers_hurt",
-    "slowing_down",
-    *FOR_NOTHING,
+    *("small_operations", "single_thread", "python_code", "padding", "background_thread", "unused_gradients"),
+    *("workers_restart", "workers_hurt", "slowing_down", *FOR_NOTHING),
 )
 
 
@@ -58,7 +50,7 @@ def gain(finding: Mapping[str, Any]) -> str:
     factor of ``WIDEST``.
     """
     record = Record(dict(finding))
-    median, low, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "low", "high"))
+    median, low, high = (record.amount("predicted_speedup", key) for key in ("median", "low", "high"))
     if _is_bounded(finding) or low <= 1 or high > WIDEST * low:
         return ""
     middle, least, most_of_all = (f"{end:.{1 if median >= 1.5 else 2}f}" for end in (median, low, high))
@@ -76,7 +68,7 @@ def most_of(finding: Mapping[str, Any]) -> float | None:
     if not _is_bounded(finding) or finding.get("cause") in ("shared_machine", *ENDANGERS):
         return None  # their cost in caches, and in threads that wait for each other, is unknown
     record = Record(dict(finding))
-    median, high = (record.number("predicted_speedup", key) or 0.0 for key in ("median", "high"))
+    median, high = (record.amount("predicted_speedup", key) for key in ("median", "high"))
     lost = record.number("share") or record.number("lost")  # 0 where other causes have all of it
     most = high if lost is None else 1 / max(1e-3, 1 - lost) if lost else median
     return most if most >= WORTH else None

@@ -143,7 +143,7 @@ def _shares(record: Record, step: Step) -> dict[tuple[str, str], float]:
         # What does not run waits for no core either: it goes with its share of that waiting.
         share = part.share if apart else min(MOST_LOST, part.share / own)
         shares[part.cause, part.subject] += share * (of_an_epoch(record, gap) if gap else 1.0)
-    if record.text("accelerator") != "cpu":  # its host waits in any phase: they do not bound what computing saves
+    if not record.on_cpu:  # its host waits in any phase: they do not bound what computing saves
         for cause, (key, _) in TRIED.items():
             shares[cause, ""] = saved_by(record, step, key) / (step.total * step.images)
     return shares
@@ -311,7 +311,7 @@ def _ceilings(record: Record) -> str:
     if too_low(record) or is_beyond(record):
         return ""
     rates = {name: rate for name in ("loader", "model") if (rate := record.number("ceilings", name))}
-    measured, joint = rate_of(record) or 0.0, record.number("ceilings", "joint") or 0.0
+    measured, joint = rate_of(record) or 0.0, record.amount("ceilings", "joint")
     known = [f"{name} ceiling {figure(rate)}" for name, rate in rates.items()]
     if measured < joint < min(rates.values(), default=math.inf):  # else it is no limit, or was measured too low
         known.append(f"together at most {figure(joint)}")
@@ -324,6 +324,6 @@ def _first_step(record: Record, findings: Sequence[Finding]) -> str:
     share, first = start_share(record), record.number("first_step_seconds")
     if share is None or first is None or share < NOTABLE or any(item.cause == "first_step" for item in findings):
         return ""
-    longer = duration(first - (record.number("step_seconds", "total") or 0.0))
+    longer = duration(first - record.seconds("total"))
     rate = f"{percent(share)} of all step time, which {record.text('unit') or 'images'}/s does not include"
     return f" The first step took {duration(first)}, {longer} longer than usual: {rate}."

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from strobe.diagnose.looks import ending_workers
+from strobe.callbacks.columns import BETWEEN, ENDING_WORKERS
+from strobe.diagnose.looks import share_of
 from strobe.diagnose.predict import Step, cpu_by_children
 from strobe.diagnose.symptoms import all_steps, is_rebuilt
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record
 
 RELOAD = "trainer.reload_dataloaders_every_n_epochs"
 MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them
@@ -22,10 +23,13 @@ class Restarts:
     the process, and memory is copied when it is written to. ``between`` epochs, old workers end and a loader is made.
     """
 
-    wait: float
-    begun: float  # what the first steps of epochs wait beyond others, also where persistent workers would load
-    phases: Mapping[str, float]  # of computing
-    between: float
+    wait: float = 0.0
+    begun: float = 0.0  # what the first steps of epochs wait beyond others, also where persistent workers would load
+    phases: Mapping[str, float] = field(default_factory=dict)  # of computing
+    between: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.seconds > 0
 
     @property
     def seconds(self) -> float:
@@ -38,13 +42,10 @@ class Restarts:
         return sum(self.phases.values())
 
 
-def restarts(record: Record, step: Step) -> Restarts | None:
-    """What restarting workers costs, those of validation included; None if they are not, or if it costs nothing."""
-    costs, validating = _restarts_of_training(record, step), validation_restarts(record)
-    if not validating:
-        return costs
-    costs = costs or Restarts(0.0, 0.0, {}, 0.0)
-    between = min(costs.between + validating, record.number("between_seconds", "between") or 0.0)
+def restarts(record: Record, step: Step) -> Restarts:
+    """What restarting workers costs, those of validation included; nothing if they are not restarted."""
+    costs = _restarts_of_training(record, step)
+    between = min(costs.between + validation_restarts(record), record.amount("between_seconds", "between"))
     return replace(costs, between=between)
 
 
@@ -53,29 +54,27 @@ def validation_restarts(record: Record) -> float:
     workers, key = record.whole("validation.restarted_workers"), "engine.persistent_workers"
     if workers is None:  # the application's loaders are alike
         workers = record.count("num_workers") if record.setting(key) is False else 0
-    count, each = (record.number("validation_starts", name) or 0.0 for name in ("count", "between"))
+    count, each = (record.amount("validation_starts", name) for name in ("count", "between"))
     return count * each / all_steps(record) if workers and count else 0.0
 
 
-def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
-    """None if they are not restarted, or if it costs nothing.
+def _restarts_of_training(record: Record, step: Step) -> Restarts:
+    """What it costs beside validation.
 
     Persistent workers start an epoch with empty queues too: one must make the first batch, and all of them fill their
     queues on the cores of training. Beyond ``MOST_BESIDE`` times the wait, what slows computing is something else.
     """
-    if within := _restarts_within(record, step):
-        return within
+    if step.workers and (within := starts_within(record)):
+        return _restarts_within(record, within)
     start, count = record.number("epoch_starts", "data_wait"), record.number("epoch_starts", "count")
     measured, reloaded = record.number("steps", "measured"), (record.whole(RELOAD) or 0) > 0
     anew = record.setting("engine.persistent_workers") is False or reloaded or is_rebuilt(record)
     if not step.workers or not anew or start is None or not count or not measured:
-        return None
+        return Restarts()
     share, usual = min(1.0, count / measured), usual_wait(record, step)
     wait = max(0.0, start - max(first_batch(record, step), usual))
-    known = record.mapping("epoch_starts", "extra").items()
-    extra = {
-        phase: max(0.0, as_number(value) or 0.0) for phase, value in known if phase not in ("data_wait", "callbacks")
-    }
+    known = record.amounts_of("epoch_starts", "extra").items()
+    extra = {phase: max(0.0, more) for phase, more in known if phase not in ("data_wait", "callbacks")}
     queued = min(
         step.workers * (record.whole("engine.prefetch_factor") or 2), record.number("batches_per_epoch") or math.inf
     )
@@ -85,15 +84,15 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts | None:
         loader_cpu = _loader_cpu(record, step)
         filling = total if loader_cpu is None else queued * step.images * loader_cpu / step.cores
     kept = share * min(MOST_BESIDE * wait, max(0.0, total - filling)) / total if total else 0.0
-    between = (record.number("epoch_starts", "between") or 0.0) * share
-    between *= 1.0 if reloaded else ending_workers(record)
+    between = record.amount("epoch_starts", "between") * share
+    between *= 1.0 if reloaded else share_of(record, BETWEEN, ENDING_WORKERS)
     costs = Restarts(
         wait * share,
         max(0.0, start - usual) * share,
         {phase: kept * seconds for phase, seconds in extra.items()},
-        min(max(0.0, between), record.number("between_seconds", "between") or 0.0),
+        min(max(0.0, between), record.amount("between_seconds", "between")),
     )
-    return costs if costs.seconds else None
+    return costs or Restarts()
 
 
 def first_batch(record: Record, step: Step) -> float:
@@ -105,7 +104,7 @@ def first_batch(record: Record, step: Step) -> float:
     if step.loader:
         return step.images * step.pace * step.workers
     cpu, forked = _loader_cpu(record, step), record.setting("engine.multiprocessing_context") in (None, "fork")
-    count, measured = record.number("epoch_starts", "count") or 0.0, record.number("steps", "measured") or 0.0
+    count, measured = record.amount("epoch_starts", "count"), record.amount("steps", "measured")
     batches = record.number("batches_per_epoch") or 1.0
     if not cpu or not step.cores or not forked or (count - 1) * batches > measured:
         return 0.0
@@ -119,25 +118,21 @@ def _loader_cpu(record: Record, step: Step) -> float | None:
 
 def starts_within(record: Record) -> float:
     """The share of steps in which workers were started, beside those that begin an epoch."""
-    count, measured = (record.number(*keys) or 0.0 for keys in (("worker_starts", "count"), ("steps", "measured")))
+    count, measured = (record.amount(*keys) for keys in (("worker_starts", "count"), ("steps", "measured")))
     return min(1.0, count / measured) if measured else 0.0
 
 
-def _restarts_within(record: Record, step: Step) -> Restarts | None:
+def _restarts_within(record: Record, share: float) -> Restarts:
     """Those of a loader that begins anew within an epoch, as one that is shorter than another beside it."""
-    if not step.workers or not (share := starts_within(record)):
-        return None
-    extra = {
-        phase: share * (as_number(more) or 0.0) for phase, more in record.mapping("worker_starts", "extra").items()
-    }
+    extra = {phase: share * more for phase, more in record.amounts_of("worker_starts", "extra").items()}
     wait = extra.pop("data_wait", 0.0)
-    return Restarts(wait, wait, extra, 0.0)
+    return Restarts(wait, wait, extra)
 
 
 def usual_wait(record: Record, step: Step) -> float:
     """Seconds that a step waits, not counting the first of each epoch; 0 if there is no other."""
-    start, count = record.number("epoch_starts", "data_wait") or 0.0, record.number("epoch_starts", "count") or 0.0
-    measured, mean = record.number("steps", "measured") or 0.0, step.wait * step.images
+    start, count = record.amount("epoch_starts", "data_wait"), record.amount("epoch_starts", "count")
+    measured, mean = record.amount("steps", "measured"), step.wait * step.images
     return max(0.0, (mean * measured - start * count) / (measured - count)) if measured > count else 0.0
 
 
@@ -146,14 +141,12 @@ def epoch_starts(record: Record, step: Step) -> float:
 
     0 where that is little of all waiting.
     """
-    start, count = (record.number("epoch_starts", name) or 0.0 for name in ("data_wait", "count"))
+    start, count = (record.amount("epoch_starts", name) for name in ("data_wait", "count"))
     extra = (start - usual_wait(record, step)) * count / (record.number("steps", "measured") or 1.0)
-    anew = restarts(record, step)
-    return 0.0 if (anew and anew.wait) or extra < BEGUN * step.wait * step.images else extra
+    return 0.0 if restarts(record, step).wait or extra < BEGUN * step.wait * step.images else extra
 
 
 def steady_waiting(record: Record, step: Step) -> float:
     """The share of the step that waits for data, without what the first steps of epochs wait beyond others."""
-    anew = restarts(record, step)
-    begun = (anew.wait if anew else 0.0) + epoch_starts(record, step)
+    begun = restarts(record, step).wait + epoch_starts(record, step)
     return max(0.0, step.waiting - begun / step.images / step.length)

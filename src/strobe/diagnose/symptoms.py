@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from strobe.callbacks.columns import PHASES, SAMPLING
-from strobe.diagnose.looks import in_waiting
+from strobe.diagnose.looks import share_of
 from strobe.diagnose.predict import Step, step_of
 from strobe.present.format import listed, percent, size
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record, amount, as_number
 
 INTERVAL = "trainer.val_check_interval"
 EPOCHS = "trainer.check_val_every_n_epoch"
@@ -59,7 +59,7 @@ def worker_limit(record: Record, step: Step, *, lenient: bool = False) -> Worker
         return None
     busy = 1.0
     if step.loader is not None and step.loader_cpu is not None:
-        alone = record.number("ceilings", "loading", "cores") or 0.0  # of one process, which waits for no other
+        alone = record.amount("ceilings", "loading", "cores")  # of one process, which waits for no other
         seen = step.loader_cpu * step.loader.median / (step.ranks * max(1, step.workers))
         busy = min(1.0, max(0.05, seen, alone))
     fitting = (own if step.cores else own - 1) / busy
@@ -88,8 +88,8 @@ def without_threads(record: Record) -> float:
     physical core.
     """
     threads, ranks = record.count("threads"), max(1, record.count("devices") or 1)
-    physical, idle = record.number("environment", "physical_cores") or 0.0, record.number("machine", "idle") or 0.0
-    if record.text("accelerator") != "cpu" or not threads or threads < 1 or tried(record, "threads"):
+    physical, idle = record.amount("environment", "physical_cores"), record.amount("machine", "idle")
+    if not record.on_cpu or not threads or threads < 1 or tried(record, "threads"):
         return 0.0
     unused = math.floor(NEARLY + idle * (cores_of_a_rank(record) or 0.0))
     more = max(0, min(unused, math.floor(physical / ranks) - threads))
@@ -109,7 +109,7 @@ def crowded(record: Record, step: Step) -> bool:
 
 def all_steps(record: Record) -> float:
     """The number of steps of the run, measured or not."""
-    return sum(record.number("steps", kind) or 0.0 for kind in ("measured", "profiled", "skipped"))
+    return sum(record.amount("steps", kind) for kind in ("measured", "profiled", "skipped"))
 
 
 def of_an_epoch(record: Record, gap: str) -> float:
@@ -127,7 +127,7 @@ def workers_in_vain(record: Record, step: Step) -> tuple[str, str] | None:
     The training process draws the indices of batches and unpacks what workers send, whatever their number. And where
     several load no faster than one process, they share what holds them.
     """
-    if (drawn := in_waiting(record, SAMPLING)) >= BY_ITSELF:
+    if (drawn := share_of(record, "data_wait", SAMPLING)) >= BY_ITSELF:
         why = f"For {percent(min(1.0, drawn))} of that wait the sampler draws the indices of batches; no worker can."
         return why, f"More workers would not help: {CHEAPER}."
     if not step.workers:
@@ -177,8 +177,7 @@ def start_share(record: Record) -> float | None:
 
 def operations_of(record: Record) -> float:
     """How many differentiable operations a mean step makes; 0 if unknown."""
-    ended = sum(as_number(count) or 0.0 for count in record.mapping("steps").values())
-    return (record.number("operations", "count") or 0.0) / max(1.0, ended)
+    return record.amount("operations", "count") / max(1.0, sum(record.amounts_of("steps").values()))
 
 
 def costliest(record: Record, phase: str) -> str:
@@ -186,10 +185,10 @@ def costliest(record: Record, phase: str) -> str:
 
     Also on a GPU, whose host only launches them.
     """
-    if record.text("accelerator") != "cpu":
+    if not record.on_cpu:
         return ""
-    shares = {name: as_number(share) or 0.0 for name, share in record.mapping("costliest", phase).items()}
-    named = [f"{name} ({percent(min(1.0, share))})" for name, share in shares.items() if share >= COSTLY]
+    shares = record.amounts_of("costliest", phase).items()
+    named = [f"{name} ({percent(min(1.0, share))})" for name, share in shares if share >= COSTLY]
     return f" Costliest there: {listed(named[:NAMED])}." if named else ""
 
 
@@ -199,11 +198,11 @@ def many_operations(record: Record, step: Step) -> tuple[float, float]:
     Zeros where these are few, or on a GPU, whose host runs ahead.
     """
     count = operations_of(record)
-    forward, backward = (count * (record.number("operations", phase) or 0.0) for phase in ("forward", "backward"))
-    spent = {phase: record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward", "other")}
+    forward, backward = (count * record.amount("operations", phase) for phase in ("forward", "backward"))
+    spent = {phase: record.seconds(phase) for phase in ("forward", "backward", "other")}
     # Some have no backward pass: their results are only logged.
     seconds = min(forward, spent["forward"] + spent["other"]) + min(backward, spent["backward"])
-    notable = record.text("accelerator") == "cpu" and count >= MANY and seconds >= FIXED * step.seconds
+    notable = record.on_cpu and count >= MANY and seconds >= FIXED * step.seconds
     return (count, seconds) if notable else (0.0, 0.0)
 
 
@@ -220,19 +219,19 @@ def spent_in(record: Record, step: Step, phase: str) -> float:
 
 def waits_for_gpu(record: Record, phase: str) -> float:
     """Seconds of a step in which the host waits there for its GPU, as the trace shows."""
-    syncs = (one for one in record.items("trace_evidence", "syncs") if isinstance(one, dict))
-    return sum(max(0.0, as_number(one.get("seconds")) or 0.0) for one in syncs if one.get("phase") == phase)
+    syncs = record.entries("trace_evidence", "syncs")
+    return sum(max(0.0, amount(one.get("seconds"))) for one in syncs if one.get("phase") == phase)
 
 
 def aside(record: Record) -> dict[str, float]:
     """Seconds of each phase in which rank 0 waits for other ranks, or keeps them waiting; in a mean step."""
-    both = [record.mapping("ranks", "first", kind) for kind in ("waits", "extra")]
-    return {phase: sum(max(0.0, as_number(one.get(phase)) or 0.0) for one in both) for phase in PHASES}
+    both = [record.amounts_of("ranks", "first", kind) for kind in ("waits", "extra")]
+    return {phase: sum(max(0.0, one.get(phase, 0.0)) for one in both) for phase in PHASES}
 
 
 def preparing(record: Record) -> float:
     """Seconds of a step in which a CPU prepares batches: scales, augments."""
-    return sum(record.number("step_seconds", phase) or 0.0 for phase in PREPARING)
+    return sum(record.seconds(phase) for phase in PREPARING)
 
 
 def faster_precision(record: Record) -> str | None:
@@ -249,7 +248,7 @@ def faster_precision(record: Record) -> str | None:
         return "32-true"
     if record.text("weights") == "float64":
         return None
-    if record.text("accelerator") == "cpu":
+    if record.on_cpu:
         fast = record.flag("environment", "cpu_bfloat16")
         return {"32": "bf16-mixed"}.get(bits) if fast else {"16": "32-true", "bf16": "32-true"}.get(bits)
     capability = gpu_capability(record)
@@ -261,7 +260,7 @@ def faster_precision(record: Record) -> str | None:
 
 def gpu_capability(record: Record) -> list[Any]:
     """The compute capability of the CUDA device that is trained on; empty for another device."""
-    return [] if record.text("accelerator") == "cpu" else record.items("environment", "gpu_capability")
+    return [] if record.on_cpu else record.items("environment", "gpu_capability")
 
 
 def accumulated(record: Record) -> int:
@@ -287,11 +286,7 @@ def enlarged(record: Record) -> float:
 
 def fitting_size(record: Record) -> int | None:
     """The ``data.size`` that fits typical images, a multiple of 32; None unless the run's is far larger."""
-    size, stored, given = (
-        record.whole(SIZE),
-        _pixels(record, "image_size", "stored"),
-        _pixels(record, "image_size", "given"),
-    )
+    size, (stored, given) = record.whole(SIZE), (_pixels(record, "image_size", one) for one in ("stored", "given"))
     if not size or not stored or not given or given < FAR_BEYOND * stored:
         return None
     fitting = max(1, math.ceil(math.sqrt(stored) / STRIDE)) * STRIDE
@@ -300,16 +295,15 @@ def fitting_size(record: Record) -> int | None:
 
 def made_up(record: Record, step: Step) -> float:
     """Seconds of computing per step on pixels that enlarging added: measured, or by their number."""
-    times, smaller = enlarged(record), f"{SIZE}={fitting_size(record)}"
-    work = (step.compute - step.per_step) * step.images
-    rates = [one.rate.median for one in record.alternatives("model") if one.overrides == (smaller,)]
-    if times < FAR_BEYOND:
+    if (times := enlarged(record)) < FAR_BEYOND:
         return 0.0
-    return work * max(0.0, 1 - step.model.median / rates[0] if rates and step.model else 1 - 1 / times)
+    smaller = record.alternative("model", SIZE, fitting_size(record))
+    faster = smaller.rate.median / step.model.median if smaller and step.model else times
+    return (step.compute - step.per_step) * step.images * max(0.0, 1 - 1 / faster)
 
 
 def _pixels(record: Record, *path: str) -> float | None:
-    height, width = (*(as_number(side) or 0.0 for side in record.items(*path)), 0.0, 0.0)[:2]
+    height, width = (*record.amounts(*path), 0.0, 0.0)[:2]
     return height * width if height > 0 < width else None
 
 
@@ -336,7 +330,7 @@ def too_low(record: Record) -> str | None:
 
 def sent_whole(record: Record) -> tuple[str, str] | None:
     """That workers send far more memory than a batch holds, as a sentence, and what to do."""
-    held, kept = record.number("batch_bytes") or 0.0, record.number("batch_storage_bytes") or 0.0
+    held, kept = record.amount("batch_bytes"), record.amount("batch_storage_bytes")
     if not record.count("num_workers") or kept < max(SENT * held, LARGE):
         return None
     return (

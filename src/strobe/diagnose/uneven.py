@@ -7,7 +7,7 @@ from strobe.diagnose.cores import interrupting, taken, taken_by_threads
 from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.restarts import epoch_starts, restarts
 from strobe.diagnose.symptoms import aside
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record
 
 GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
 FLAT = 0.97  # times as long as in the quarter before: two quarters that are mostly of one epoch are alike
@@ -21,19 +21,19 @@ def uneven(record: Record, step: Step) -> tuple[str, float]:
     Callbacks are left out, because they are reported by name. One wait in as many steps as there are workers is normal.
     The cost of restarted workers, and of what begins an epoch, is not counted again.
     """
-    phase, long = record.text("uneven", "phase") or "", record.number("uneven", "steps") or 0.0
-    measured = record.number("steps", "measured") or 0.0
+    phase, long = record.text("uneven", "phase") or "", record.amount("uneven", "steps")
+    measured = record.amount("steps", "measured")
     usual = phase == "data_wait" and step.workers > 0 and measured <= FEW * step.workers * long
-    extra, garbage = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("extra", "garbage"))
+    extra, garbage = (record.amount("uneven", f"{name}_seconds") for name in ("extra", "garbage"))
     others = taken(record) or taken_by_threads(record) or interrupting(record) * step.seconds >= extra
     if growth(record, step) or (others and not record.items("uneven", "files", "slow")):  # which explain it
         return "", 0.0
-    begun = anew.begun + anew.computing if (anew := restarts(record, step)) else 0.0
-    begun += epoch_starts(record, step)
+    anew = restarts(record, step)
+    begun = anew.begun + anew.computing + epoch_starts(record, step)
     if phase in ("", "callbacks") or long < FEWEST or measured < FEW * long or usual or begun > extra / 2:
         return "", 0.0
     extra -= aside(record).get(phase, 0.0) + begun
-    whole = max(record.number(of, phase) or 0.0 for of in ("step_seconds", "device_seconds"))
+    whole = max(record.amount(of, phase) for of in ("step_seconds", "device_seconds"))
     return phase, max(0.0, min(extra - garbage, whole, step.spare))
 
 
@@ -55,7 +55,7 @@ def growth(record: Record, step: Step) -> Growth | None:
         return None
     if found := jump(record):
         queued = found.phase == "data_wait" and (found.since or 0) <= FEW * step.workers  # until then batches are ready
-        return None if queued else _grown(found, _items(record, "quarters", "jump", "phase_seconds"), step)
+        return None if queued else _grown(found, record.amounts("quarters", "jump", "phase_seconds"), step)
     if (record.number("quarters", "rising") or 1.0) < RISING:
         return None
     quarters = Growth(_rising(record, "seconds"), record.text("quarters", "phase") or "", False, None)
@@ -64,7 +64,7 @@ def growth(record: Record, step: Step) -> Growth | None:
 
 def jump(record: Record) -> Growth | None:
     """From which step on steps take longer, and how much, whoever takes the cores; None if they do not."""
-    seconds, since = _items(record, "quarters", "jump", "seconds"), record.number("quarters", "jump", "step")
+    seconds, since = record.amounts("quarters", "jump", "seconds"), record.number("quarters", "jump", "step")
     if len(seconds) != 2 or min(seconds) <= 0 or since is None:
         return None
     return Growth(seconds, record.text("quarters", "jump", "phase") or "", False, int(since))
@@ -86,10 +86,6 @@ def _grown(found: Growth, part: list[float], step: Step) -> Growth | None:
 
 def _rising(record: Record, name: str) -> list[float]:
     """Four values that rise; [] if they do not, or are not known."""
-    values = _items(record, "quarters", name)
+    values = record.amounts("quarters", name)
     rising = len(values) == 4 and min(values) > 0 and all(after >= FLAT * before for before, after in pairwise(values))
     return values if rising else []
-
-
-def _items(record: Record, *path: str) -> list[float]:
-    return [as_number(value) or 0.0 for value in record.items(*path)]

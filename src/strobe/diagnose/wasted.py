@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from strobe.diagnose.looks import looks
-from strobe.records.run import Record, as_number
+from strobe.records.run import Record, amount
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ UNUSED = 0.1  # of the backward pass: a smaller part for gradients that no updat
 
 def padded(record: Record) -> float:
     """Seconds of a step's forward and backward pass for positions that are padding in every sample of a batch."""
-    passes = sum(record.number("step_seconds", phase) or 0.0 for phase in ("forward", "backward"))
-    return min(1.0, max(0.0, record.number("padding") or 0.0)) * passes
+    passes = sum(record.seconds(phase) for phase in ("forward", "backward"))
+    return min(1.0, max(0.0, record.amount("padding"))) * passes
 
 
 def for_gradients(record: Record) -> float:
@@ -139,10 +139,10 @@ def for_gradients(record: Record) -> float:
 
     What its operations show; else those of weights that no optimizer has, by how many these are.
     """
-    by_weights = 0.0 if record.mapping("unused_backward") else record.number("unused_gradients") or 0.0
+    by_weights = 0.0 if record.mapping("unused_backward") else record.amount("unused_gradients")
     share = min(1.0, max(0.0, by_weights, after_used(record)))
     shown = for_nothing(record, "unused_backward", "forward", "backward", "other")  # a loop's own may begin in any
-    return max(shown, share * (record.number("step_seconds", "backward") or 0.0))
+    return max(shown, share * record.seconds("backward"))
 
 
 def after_used(record: Record) -> float:
@@ -159,13 +159,13 @@ def for_nothing(record: Record, kind: str, *phases: str) -> float:
 def _usual(record: Record, phase: str) -> float:
     """Seconds of a phase, without what a few unusually long steps add: those that were followed were none of these."""
     long = record.number("uneven", "extra_seconds") if record.text("uneven", "phase") == phase else None
-    return max(0.0, (record.number("step_seconds", phase) or 0.0) - (long or 0.0))
+    return max(0.0, record.seconds(phase) - (long or 0.0))
 
 
 def _share(record: Record, kind: str, phase: str) -> float:
-    share = record.number(kind, phase) if record.text("accelerator") == "cpu" else None
+    share = record.number(kind, phase) if record.on_cpu else None
     if kind == "constant" and share is not None:  # what Python itself does there shows in looks at the stack
-        functions = [one for one in record.items(kind, "functions") if isinstance(one, dict)]
+        functions = record.entries(kind, "functions")
         seen = [one for one in looks(record, phase) if any(each.items() <= one.items() for each in functions)]
-        share = max(share, sum(as_number(one.get("share")) or 0.0 for one in seen))
+        share = max(share, sum(amount(one.get("share")) for one in seen))
     return min(1.0, max(0.0, share or 0.0))

@@ -66,6 +66,14 @@ class Record:
         """A finite number of the summary, such as ``number("step_seconds", "total")``; None if there is none."""
         return as_number(_at(self.summary, path))
 
+    def amount(self, *path: str) -> float:
+        """A finite number of the summary; 0 if there is none."""
+        return amount(_at(self.summary, path))
+
+    def seconds(self, phase: str) -> float:
+        """Of a mean step, those of a phase, or of all of it (``total``); 0 if unknown."""
+        return self.amount("step_seconds", phase)
+
     def count(self, *path: str) -> int | None:
         """A number of the summary as a whole number."""
         value = self.number(*path)
@@ -86,6 +94,23 @@ class Record:
     def items(self, *path: str) -> list[Any]:
         """A list of the summary, [] if there is none."""
         return self._of(list, path) or []
+
+    def entries(self, *path: str) -> list[dict[str, Any]]:
+        """The mappings in a list of the summary, [] if there is none."""
+        return [entry for entry in self.items(*path) if isinstance(entry, dict)]
+
+    def amounts(self, *path: str) -> list[float]:
+        """The numbers of a list of the summary; 0 for what is none."""
+        return [amount(value) for value in self.items(*path)]
+
+    def amounts_of(self, *path: str) -> dict[str, float]:
+        """The numbers of a mapping of the summary; 0 for what is none."""
+        return {str(name): amount(value) for name, value in self.mapping(*path).items()}
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether it trained on a CPU."""
+        return self.text("accelerator") == "cpu"
 
     def _of(self, kind: type[T], path: tuple[str, ...]) -> T | None:
         value = _at(self.summary, path)
@@ -110,6 +135,11 @@ class Record:
                 turns = measured(ratio[0], ratio[1:]) if isinstance(ratio, list) and len(ratio) == 3 else None
                 entries.append(Alternative(side, texts, rate, cpu, images, turns))
         return entries
+
+    def alternative(self, side: str, key: str, value: object) -> Alternative | None:
+        """That of these which changes only this key, to this value; None if it was not measured."""
+        changes = {key: str(value)}
+        return next((entry for entry in self.alternatives(side) if entry.changes == changes), None)
 
     def has(self, key: str) -> bool:
         """Whether the run's configuration has a key, such as ``loader.batched``: only those can be overridden."""
@@ -216,6 +246,11 @@ def as_number(value: Any) -> float | None:
         return float(value) if math.isfinite(value) else None
     except OverflowError:
         return None
+
+
+def amount(value: Any) -> float:
+    """A finite number as such; 0 for anything else."""
+    return as_number(value) or 0.0
 
 
 def measured(value: Any, interval: Any) -> Figure | None:

@@ -127,6 +127,11 @@ def _spent(rows: StepTable, name: str) -> Values:
     return rows.get(f"device_{name}" if name in DEVICE and _is_told(rows) else name)
 
 
+def _all_spent(rows: StepTable) -> dict[str, Values]:
+    """Likewise, of the step and of each phase."""
+    return {name: _spent(rows, name) for name in ("total", *PHASES)}
+
+
 def _gaps(rows: StepTable) -> Values:
     """Seconds between each step and the next one."""
     return sum((rows.get(name) for name in GAPS[1:]), rows.get(GAPS[0]))
@@ -163,7 +168,7 @@ def _uneven(rows: StepTable) -> dict[str, Any]:
     update are longer by design.
     """
     counts, kind = np.unique(_updates(rows), return_inverse=True)
-    values = {name: _spent(rows, name) for name in ("total", *PHASES)}
+    values = _all_spent(rows)
     usual = {
         name: np.array([_median(some[kind == number]) for number in range(len(counts))])[kind]
         for name, some in values.items()
@@ -269,7 +274,7 @@ def _quarters(rows: StepTable, *, jumps: bool) -> dict[str, Any]:
     size = len(rows) // 4
     parts = {
         name: [_median(values[start : start + size]) for start in range(0, 4 * size, size)]
-        for name, values in ((name, _spent(rows, name)) for name in ("total", *PHASES))
+        for name, values in _all_spent(rows).items()
     }
     phase, ends = max(PHASES, key=lambda phase: parts[phase][-1] - parts[phase][0]), _ends(rows)
     values, epoch = _spent(rows, phase), rows.get("epoch")
@@ -317,10 +322,8 @@ def _jump(rows: StepTable, ends: Sequence[int]) -> dict[str, Any] | None:
     first = ends[split - 1] + int(wrong.argmin())
     if any(each[first:].mean() > MORE * each[:first].mean() for each in (rows.get("images"), _updates(rows))):
         return None
-    parts = {
-        name: [_median(values[:first]), _median(values[first:])]
-        for name, values in ((name, _spent(rows, name)) for name in ("total", *PHASES))
-    }
+    spent = _all_spent(rows).items()
+    parts = {name: [_median(values[:first]), _median(values[first:])] for name, values in spent}
     phase = max(PHASES, key=lambda phase: parts[phase][1] - parts[phase][0])
     step = int(rows.get("step")[first])
     return {"step": step, "seconds": parts["total"], "phase": phase, "phase_seconds": parts[phase]}

@@ -40,8 +40,8 @@ class Finding:
     title: str
     evidence: str
     advice: str
-    overrides: tuple[str, ...]
     predicted_speedup: Figure  # new over old ``overall_images_per_second``
+    overrides: tuple[str, ...] = ()
     subject: str = ""
     lost: float | None = None
     share: float | None = None

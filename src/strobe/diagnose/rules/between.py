@@ -30,8 +30,8 @@ def validation(record: Record, step: Step) -> Finding | None:
         f"Validation takes {percent(share)} of training",
         f"Validation costs {duration(seconds)} beside each {duration(step.seconds)} step.",
         advice,
-        overrides,
         without(step, between=seconds * (1 - left)),
+        overrides,
     )
 
 
@@ -55,8 +55,8 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
         f"Save every {every} epochs, and at the end; best.ckpt is then chosen from these epochs only."
         if known
         else "Save less often, or to a faster disk.",
-        (f"{SAVES}={every}",) if known else (),
         without(step, between=seconds * (1 - left if known else 1)),
+        (f"{SAVES}={every}",) if known else (),
     )
 
 
@@ -67,7 +67,7 @@ def between(record: Record, step: Step) -> list[Finding]:
         made_anew = f"Make the loaders once, not with reload_dataloaders_every_n_epochs={every}: each time "
         made_anew += "train_dataloader runs, with all that it prepares."
     for name, each in after_steps(record).items():
-        seconds = (each - (anew.between if anew and not name else 0.0)) * of_an_epoch(record, "between")
+        seconds = (each - (0.0 if name else anew.between)) * of_an_epoch(record, "between")
         if (share := seconds / step.images / step.total) >= NOTABLE:
             whole = duration(each * all_steps(record))
             findings.append(
@@ -78,7 +78,6 @@ def between(record: Record, step: Step) -> list[Finding]:
                     f"Make {name} cheaper, or run it less often."
                     if name
                     else made_anew or "Look at what runs when an epoch starts or ends: new samplers, metrics, hooks.",
-                    (),
                     without(step, between=seconds),
                     subject=name,
                 )
@@ -96,11 +95,10 @@ def first_step(record: Record, step: Step) -> Finding | None:
     share = start_share(record)
     if share is None or share < NOTABLE or record.setting("model.compile") is not True:
         return None
-    plain = [entry for entry in record.alternatives("model") if entry.changes == {"model.compile": "false"}]
-    if not plain:
+    if (plain := record.alternative("model", "model.compile", "false")) is None:
         return None
-    steady = with_model(step, plain[0].rate)
-    first, usual = record.number("first_step_seconds") or 0.0, step.seconds
+    steady = with_model(step, plain.rate)
+    first, usual = record.amount("first_step_seconds"), step.seconds
     median, low, high = (ratio / (1 - share) for ratio in (steady.median, steady.low, steady.high))
     predicted = Figure(median, low, high, steady.level)
     return Finding(
@@ -108,8 +106,8 @@ def first_step(record: Record, step: Step) -> Finding | None:
         f"Compiling takes {percent(share)} of the run",
         f"The first step takes {duration(first)}, others {duration(usual)}; there are {all_steps(record):,.0f} steps.",
         "Do not compile for a run this short; it may pay off in a longer one.",
-        plain[0].overrides,
         predicted,
+        plain.overrides,
     )
 
 
@@ -120,7 +118,7 @@ def _saves_an_epoch(every: int, validated: int) -> float:
 
 def _lost(record: Record, what: str, step: Step) -> tuple[float, float, float] | None:
     """For work between steps: seconds per step, share of training, and how much less often to do it; None if short."""
-    seconds = (record.number("between_seconds", what) or 0.0) * of_an_epoch(record, what)
+    seconds = record.amount("between_seconds", what) * of_an_epoch(record, what)
     share = seconds / step.images / step.total
     rest = step.total * step.images - seconds
     factor = math.ceil(seconds * (1 - NOTABLE) / (NOTABLE * rest)) if rest > 0 else math.inf

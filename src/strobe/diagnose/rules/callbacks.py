@@ -32,8 +32,9 @@ def logging(record: Record, step: Step) -> list[Finding]:
     findings, updates = [], _updates(record)
     for hook in _notable(record, step, "logging"):
         now, seldom = record.whole(LOG_EVERY), _seldom_enough(record, hook, step)
-        most = [_measured(record) / 10, record.number("batches_per_epoch") or math.inf]  # else a short run logs nothing
-        seldom = min(seldom, math.floor(min(most) * updates)) if seldom else None
+        if seldom:  # else a short run logs nothing
+            most = min(record.amount("steps", "measured") / 10, record.number("batches_per_epoch") or math.inf)
+            seldom = min(seldom, math.floor(most * updates))
         saved, overrides = hook.mean, tuple[str, ...]()
         advice = "Log fewer values per step, or write them in the background."
         if now and now > 0 and seldom and seldom > now and _does(record, hook, once_in=now):
@@ -79,14 +80,14 @@ def _finding(
     name = "Saving checkpoints" if hook.cause == "checkpoint" else hook.name
     who = f"Hooks of {name} itself take" if hook.kind == "module" else f"{name} takes"
     title = f"{who} {percent(_cost(record, hook, step) / step.seconds)} of each step"
-    measured = _measured(record)
+    measured = record.amount("steps", "measured")
     often = f"it takes notable time in {hook.calls:,.0f} of {measured:,.0f} steps, " if hook.calls and measured else ""
     several = f" ({len(hook.names)} instances)" if len(hook.names) > 1 else ""
     evidence = f"{name} costs {duration(hook.mean)} per mean step{several}: {often}up to {duration(hook.longest)}."
     if sum(one.mean for one in hooks(record)) > step.spare:
         evidence += f" The GPU works meanwhile; it idles for {duration(step.spare)} of each step."
     predicted = without(step, pause=max(0.0, saved))
-    return Finding(hook.cause, title, evidence, advice, overrides, predicted, subject=hook.name)
+    return Finding(hook.cause, title, evidence, advice, predicted, overrides, subject=hook.name)
 
 
 def _notable(record: Record, step: Step, cause: str) -> list[Hook]:
@@ -100,13 +101,9 @@ def _cost(record: Record, hook: Hook, step: Step) -> float:
     return hook.mean if math.isinf(step.spare) else seconds_of(hook.cause, record, step, subject=hook.name)
 
 
-def _measured(record: Record) -> float:
-    return record.number("steps", "measured") or 0.0
-
-
 def _each(record: Record, hook: Hook) -> float | None:
     """Seconds per call."""
-    measured = _measured(record)
+    measured = record.amount("steps", "measured")
     return hook.mean * measured / hook.calls if hook.calls and measured else None
 
 
@@ -118,7 +115,7 @@ def _seldom_enough(record: Record, hook: Hook, step: Step) -> int | None:
 
 def _does(record: Record, hook: Hook, *, once_in: int) -> bool:
     """Whether it ran about once in this many updates."""
-    expected = _measured(record) * _updates(record) / once_in
+    expected = record.amount("steps", "measured") * _updates(record) / once_in
     return abs(hook.calls - expected) <= max(1, expected / 4)
 
 

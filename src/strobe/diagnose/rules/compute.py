@@ -32,9 +32,7 @@ from strobe.records.run import Alternative, Figure, Record
 KNEE = 0.95  # of the best rate: a still larger batch costs memory and gains little
 TARGET = 0.05  # of the step: what an update may take once several steps share it
 MOST_ACCUMULATED = 8
-MOSTLY = 0.75  # of a phase
 SHORT, LOOP = 0.01, 0.1  # seconds of a short step; the share of it from which on the Trainer's own loop shows
-GARBAGE = 0.03  # of the step, for garbage collection
 MOST_ROWS = 0.5  # of the weights in embeddings: most of an update is then of rows that got no gradient
 
 
@@ -82,7 +80,7 @@ def _too_small(now: int, record: Record, step: Step) -> str:
     """
     fixed = seconds_of("small_batch", record, step)
     title = f"Batches of {now} compute fewer images per second than larger ones"
-    if record.text("accelerator") == "cpu":
+    if record.on_cpu:
         used = [record.number("cores_used", name) for name in ("forward", "backward")]
         known = [one for one in used if one is not None]
         idle = bool(known) and max(known) < (1 - IDLE) * cores_to_compute(record)
@@ -95,8 +93,8 @@ def _too_small(now: int, record: Record, step: Step) -> str:
 
 def _in_batches_of(
     size: int, now: int, entry: Alternative, record: Record, step: Step
-) -> tuple[str, tuple[str, ...], Figure]:
-    """What to do for batches of this size, with which overrides, and the gain."""
+) -> tuple[str, Figure, tuple[str, ...]]:
+    """What to do for batches of this size, the gain, and with which overrides."""
     summed = accumulated(record)
     fewer = math.ceil(summed * now / size)
     how = f"Use batches of {size}"
@@ -106,15 +104,15 @@ def _in_batches_of(
     if fewer * size != summed * now:
         meaning = "This changes training: updates are fewer and larger" + _scaling(record)
     # The update was measured with all of the accumulation.
-    update = max(0.0, record.number("step_seconds", "optimizer") or 0.0) / step.images
+    update = max(0.0, record.seconds("optimizer")) / step.images
     then = _slowed(entry.rate, update * (now / size) * (summed / fewer - 1))
     ratio, kept = entry.ratio, then.median / entry.rate.median
     if ratio is not None:
         ratio = Figure(ratio.median * kept, ratio.low * kept, ratio.high * kept)
     return (
         f"{how}. {meaning}",
-        entry.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < summed else ()),
         with_model(step, then, images=entry.images or step.images * size / now, ratio=ratio),
+        entry.overrides + ((f"{ACCUMULATE}={fewer}",) if fewer < summed else ()),
     )
 
 
@@ -130,7 +128,7 @@ def optimizer(record: Record, step: Step) -> Finding | None:
     evidence = f"The update costs {duration(seconds)} per {duration(step.seconds)} step."
     used = record.number("cores_used", "optimizer")
     fused = faster(record, step, "model.fused")
-    if used is not None and used < SLEEPING and record.text("accelerator") == "cpu":
+    if used is not None and used < SLEEPING and record.on_cpu:
         if (others := taken(record) >= (1 - used) / 2) and not fused:
             return None
         evidence += f" It uses only {cores(used)}: mostly it waits for {'a core' if others else 'something'}."
@@ -153,14 +151,14 @@ def optimizer(record: Record, step: Step) -> Finding | None:
         )
     if not fused and (name := record.setting("optimizer.unfused")):
         advice = f"Try its fused update, which computes the same: {name}(..., fused=True) (not measured). Or: {advice}"
-    rows = record.number("embedded") or 0.0
+    rows = record.amount("embedded")
     if sparse := rows >= MOST_ROWS:  # whose gradients of zeros the backward pass makes, too
         advice = (
             f"{percent(rows)} of the weights are rows of embeddings, and a step uses only those of its batch: "
             f"nn.Embedding(..., sparse=True) with an optimizer such as SparseAdam updates no others. Or: {advice}"
         )
     title = f"The optimizer takes {percent(share)} of each step"
-    return Finding("optimizer", title, evidence, advice, overrides, predicted, partial=sparse)
+    return Finding("optimizer", title, evidence, advice, predicted, overrides, partial=sparse)
 
 
 def recomputing(record: Record, step: Step) -> Finding | None:
@@ -175,7 +173,6 @@ def recomputing(record: Record, step: Step) -> Finding | None:
         f"{duration(seconds)} of each {duration(step.seconds)} step.",
         "Checkpoint fewer layers, or none, if the memory suffices: leave out torch.utils.checkpoint, or a model's "
         "gradient checkpointing.",
-        (),
         without(step, compute=seconds),
     )
 
@@ -222,8 +219,8 @@ def _too_many_threads(record: Record, step: Step, title: str) -> Finding | None:
         title,
         f"{count / fitting:.3g} threads compete for each core; what that costs was not measured.",
         f"Compute on {_threads(str(fitting))}.",
-        (f"threads={fitting}",),
         predicted,
+        (f"threads={fitting}",),
         lost=1 - 1 / predicted.median,
     )
 
@@ -232,7 +229,7 @@ def _too_few_threads(record: Record, step: Step, title: str) -> Finding | None:
     """Fewer threads than cores, with nothing measured: at best operations gain all cores."""
     if not without_threads(record) or (seconds := seconds_of("threads", record, step)) < NOTABLE * step.seconds:
         return None
-    idle = percent(record.number("machine", "idle") or 0.0)
+    idle = percent(record.amount("machine", "idle"))
     limits = "threads=" if record.text("script") is None else "torch.set_num_threads()"
     return Finding(
         "threads",
@@ -240,7 +237,6 @@ def _too_few_threads(record: Record, step: Step, title: str) -> Finding | None:
         f"{idle} of the cores' time was idle. Unless told otherwise, torch has a thread for each core.",
         f"Leave out {limits} and OMP_NUM_THREADS. If they are meant for loader workers: each has one "
         "thread anyway, and a call in the data set's __init__ holds for training, too.",
-        (),
         up_to(without(step, compute=seconds)),
     )
 
@@ -252,10 +248,10 @@ def _short_steps(record: Record, step: Step) -> Finding | None:
     update have such a fixed cost too.
     """
     names = (*PREPARING, "forward", "backward", "optimizer", "other")
-    spent = {name: record.number("step_seconds", name) or 0.0 for name in names}
+    spent = {name: record.seconds(name) for name in names}
     spent["other"] -= around_update(record, step)
     seconds = sum(spent.values())
-    if record.text("accelerator") != "cpu" or not spent["backward"]:  # of a loop without a Trainer it is not known
+    if not record.on_cpu or not spent["backward"]:  # of a loop without a Trainer it is not known
         return None
     if seconds >= SHORT or spent["other"] < LOOP * seconds:
         return None
@@ -267,7 +263,6 @@ def _short_steps(record: Record, step: Step) -> Finding | None:
         "pass, the backward pass and the update have such a fixed cost, too.",
         "Use larger batches: of twice the size, they halve this time per sample at best. This changes training: "
         "updates are fewer and larger.",
-        (),
         up_to(most),
         lost=1 - 1 / most.median,
     )
@@ -285,7 +280,7 @@ def _setting(
         f"The model alone reaches {pace(best.rate.median)} with {best.overrides[0]}, {pace(step.model.median)} now."
     )
     return Finding(
-        cause, title, evidence, advice(best.changes[key]), best.overrides, with_model(step, best.rate, ratio=best.ratio)
+        cause, title, evidence, advice(best.changes[key]), with_model(step, best.rate, ratio=best.ratio), best.overrides
     )
 
 

@@ -14,7 +14,7 @@ def debugging(record: Record, step: Step) -> Finding | None:
     """Anomaly detection or a profiler of all calls is on; what that costs is not known, but bounded."""
     profiler = str(record.setting(PROFILER))
     anomaly, profiled = record.setting(ANOMALY) is True, profiler in PROFILERS.values()
-    passes = sum(record.number("step_seconds", name) or 0.0 for name in ("forward", "backward"))
+    passes = sum(record.seconds(name) for name in ("forward", "backward"))
     if not (anomaly or profiled) or COST * passes < NOTABLE * step.seconds:
         return None
     most = without(step, compute=COST * passes)
@@ -26,6 +26,6 @@ def debugging(record: Record, step: Step) -> Finding | None:
         "Anomaly detection is on" if anomaly else "A profiler of all calls is on",
         f"{' and '.join(switches)}; {computing}",
         "Switch it off, unless you are looking for a bug.",
-        (f"{ANOMALY}=false",) * anomaly + (f"{PROFILER}=null",) * profiled,
         up_to(most),
+        (f"{ANOMALY}=false",) * anomaly + (f"{PROFILER}=null",) * profiled,
     )

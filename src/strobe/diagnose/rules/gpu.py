@@ -9,10 +9,10 @@ from strobe.diagnose.hooks import hooks
 from strobe.diagnose.looks import in_libraries, in_python
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_model, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import BFLOAT16, PREPARING, faster_precision, preparing
+from strobe.diagnose.symptoms import BFLOAT16, PREPARING, faster_precision, preparing, tried
 from strobe.diagnose.wasted import FOR_NOTHING, for_nothing
 from strobe.present.format import duration, pace, percent
-from strobe.records.run import Alternative, Figure, Record, as_number
+from strobe.records.run import Alternative, Figure, Record, amount, as_number
 from strobe.traces.rank import ALLOCATES
 
 TRIED = 0.8  # of the operations' time: what of it was not measured in another type matters little
@@ -42,19 +42,18 @@ _ALIKE = {
 
 def synchronisation(record: Record, step: Step) -> Finding | None:
     """Training waits for the GPU within its steps, so work cannot be queued ahead; the trace shows where."""
-    trace = record.mapping("trace_evidence")
     # With several ranks Lightning itself asks in each batch, outside of all phases, whether one got SIGTERM.
     own = {None} if (record.count("world_size") or 1) > 1 else set[str | None]()
-    syncs = [sync for sync in _dicts(trace.get("syncs")) if sync.get("phase") not in _OTHERS | own]
+    syncs = [sync for sync in record.entries("trace_evidence", "syncs") if sync.get("phase") not in _OTHERS | own]
     if record.setting("loop") is not None:  # whose copies from pageable memory are another cause, in whatever phase
         copied = next((sync for sync in syncs if _ALIKE.get(name := str(sync.get("name")), name) == "aten::to"), {})
         rest = {"seconds": max(0.0, _seconds(copied) - _to_gpu(record)[1])}
         syncs = [sync | rest if sync is copied else sync for sync in syncs]
     stall = sum(_seconds(sync) for sync in syncs)
-    if not _on_gpu(record) or not trace or stall < NOTABLE * step.seconds:
+    if not _on_gpu(record) or stall < NOTABLE * step.seconds:
         return None
     # Recording slows the host down, so it waits less for the GPU than it usually does.
-    hidden = max(0.0, (as_number(trace.get("step_seconds")) or 0.0) - step.seconds)
+    hidden = max(0.0, record.amount("trace_evidence", "step_seconds") - step.seconds)
     predicted = _between(step, step, likely=stall, most=stall + hidden)
     if predicted.median < WORTH:
         return None
@@ -79,7 +78,6 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
         f"waits are {share} of each {duration(step.seconds)} step; the GPU is busy for "
         f"{duration(step.busy * step.images)} of it.",
         known,
-        (),
         predicted,
         subject=str(worst.get("phase") or "other"),
     )
@@ -87,18 +85,16 @@ def synchronisation(record: Record, step: Step) -> Finding | None:
 
 def launch_bound(record: Record, step: Step) -> Finding | None:
     """The GPU finishes kernels faster than the host launches them: larger batches, or fewer kernels."""
-    trace = record.mapping("trace_evidence")
-    busy, kernels, kernel = (
-        as_number(trace.get(k)) for k in ("device_busy", "kernels_per_step", "kernel_seconds_median")
-    )
+    names = ("device_busy", "kernels_per_step", "kernel_seconds_median")
+    busy, kernels, kernel = (record.number("trace_evidence", name) for name in names)
     if not _on_gpu(record) or busy is None or not kernels or kernel is None:
         return None
     names = ("prepare", "forward", "backward", "optimizer")
-    phases = sum(record.number("step_seconds", name) or 0.0 for name in names)
+    phases = sum(record.seconds(name) for name in names)
     # What else the host does there launches nothing.
     beside = sum(seconds for _, seconds in in_libraries(record).values()) + garbage_seconds(record)
     beside += sum(in_python(record, name) for name in COMPUTING)
-    computing = max(0.0, phases - (as_number(trace.get("sync_seconds")) or 0.0) - beside)
+    computing = max(0.0, phases - record.amount("trace_evidence", "sync_seconds") - beside)
     starving = computing - step.busy * step.images
     is_idle = step.busy < MOSTLY_IDLE * step.length and starving > max(NOTABLE * step.seconds, step.wait * step.images)
     if not is_idle or kernel >= computing / kernels:
@@ -110,9 +106,9 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     predicted, best = max(measured, key=lambda pair: pair[0].median, default=(None, None))
     overrides: tuple[str, ...] = best.overrides if best else ()
     if predicted is None or predicted.median < WORTH:
-        tried = any("model.compile" in entry.changes for _, entry in measured)
+        compiled = any("model.compile" in entry.changes for _, entry in measured)
         known = record.setting("model.compile")
-        if tried or known is True or (known is None and not is_foreign(record)):
+        if compiled or known is True or (known is None and not is_foreign(record)):
             return None
         overrides = () if known is None else ("model.compile=true",)
         if is_foreign(record):  # of which nothing is measured
@@ -131,8 +127,8 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
         f"{duration(computing / kernels)}, so the GPU waits for {duration(starving)} of each {duration(step.seconds)} "
         "step.",
         advice,
-        overrides,
         predicted,
+        overrides,
         lost=starving / (step.total * step.images),
     )
 
@@ -143,10 +139,10 @@ def transfer(record: Record, step: Step) -> Finding | None:
         return _preparing(record, step)
     copying, pageable = _to_gpu(record)
     traced = copying > 0
-    host, own = record.number("step_seconds", "transfer") or 0.0, record.setting("loop") is not None
+    host, own = record.seconds("transfer"), record.setting("loop") is not None
     if own:  # which copies in any phase; from pageable memory the host waits
         host = max(host, pageable)
-    device = record.number("device_seconds", "transfer") or 0.0
+    device = record.amount("device_seconds", "transfer")
     host = min(host, step.spare + max(copying, device))  # for the rest it waits for what was queued before
     longest = max(host, device)
     if longest < NOTABLE * step.seconds:
@@ -188,8 +184,8 @@ def transfer(record: Record, step: Step) -> Finding | None:
         f"Copying {batch} takes the host {duration(host)} of each {duration(step.seconds)} step, and the GPU "
         f"{duration(copying)} ({percent(pageable / copying)} from pageable memory{rate}).",
         " ".join(advice),
-        tuple(overrides),
         _between(sparing(fewer), sparing(spared), likely=likely, most=spared * longest),
+        tuple(overrides),
     )
 
 
@@ -206,7 +202,6 @@ def _preparing(record: Record, step: Step) -> Finding | None:
         "nothing else is done.",
         "Do this in the data set or in its collate_fn, where loader workers do it beside training, or with few "
         "operations on the whole batch.",
-        (),
         without(step, compute=seconds),
     )
 
@@ -214,12 +209,12 @@ def _preparing(record: Record, step: Step) -> Finding | None:
 def precision(record: Record, step: Step) -> Finding | None:
     """A precision, if another one was measured to be faster on this hardware, or if it surely is."""
     on_gpu = _on_gpu(record)
-    wanted = faster_precision(record) if on_gpu or record.text("accelerator") == "cpu" else None
-    entry = next((e for e in record.alternatives("model") if e.changes == {"trainer.precision": wanted}), None)
+    wanted = faster_precision(record) if on_gpu or record.on_cpu else None
+    entry = record.alternative("model", "trainer.precision", wanted)
     predicted = with_model(step, entry.rate, images=entry.images, ratio=entry.ratio) if entry else None
     if entry is None or predicted is None or predicted.median < WORTH:
         return _slow_numbers(record, step) or _idle_tensor_cores(record, step)
-    share = as_number(record.mapping("trace_evidence").get("tensor_core_share"))
+    share = record.number("trace_evidence", "tensor_core_share")
     idle = f" Tensor cores were used for {percent(share)} of the kernels' time." if share is not None else ""
     now, quicker = pace(step.model.median) if step.model else "less", "Single" if wanted == "32-true" else "Mixed"
     return Finding(
@@ -227,8 +222,8 @@ def precision(record: Record, step: Step) -> Finding | None:
         f"{quicker} precision is faster on this {'GPU' if on_gpu else 'processor'}",
         f"The model alone reaches {pace(entry.rate.median)} in {wanted}, {now} in {record.text('precision')}.{idle}",
         f"Train in {quicker.lower()} precision, and compare the accuracy.",
-        entry.overrides,
         predicted,
+        entry.overrides,
     )
 
 
@@ -237,10 +232,10 @@ def _idle_tensor_cores(record: Record, step: Step) -> Finding | None:
 
     How much faster they get depends on the GPU, so the bound is that they take no time.
     """
-    capability, seconds = record.items("environment", "gpu_capability"), _products(record, step)
-    measured = any("matmul_precision" in entry.changes for entry in record.alternatives("model"))
-    able = (as_number(capability[0]) or 0 if capability else 0) >= BFLOAT16
-    if measured or not able or seconds < NOTABLE * step.seconds:
+    capability = record.items("environment", "gpu_capability")
+    seconds = record.amount("trace_evidence", "float32_product_share") * step.busy * step.images
+    able = (amount(capability[0]) if capability else 0) >= BFLOAT16
+    if tried(record, "matmul_precision") or not able or seconds < NOTABLE * step.seconds:
         return None
     most = without(replace(step, busy=max(0.0, step.busy - seconds / step.images)), compute=seconds)
     return Finding(
@@ -250,16 +245,10 @@ def _idle_tensor_cores(record: Record, step: Step) -> Finding | None:
         f"The GPU spends {duration(seconds)} of each {duration(step.seconds)} step in them. Its tensor cores can "
         "compute them in TensorFloat-32, which keeps 10 bits of each number's fraction.",
         "Allow TensorFloat-32, or train in mixed precision (bfloat16), which is faster still; compare the accuracy.",
-        ("matmul_precision=high",),
         up_to(most),
+        ("matmul_precision=high",),
         lost=1 - 1 / most.median,
     )
-
-
-def _products(record: Record, step: Step) -> float:
-    """Seconds of a step in which its GPU multiplies float32 matrices without tensor cores."""
-    share = as_number(record.mapping("trace_evidence").get("float32_product_share")) or 0.0
-    return share * step.busy * step.images
 
 
 def _slow_numbers(record: Record, step: Step) -> Finding | None:
@@ -267,44 +256,38 @@ def _slow_numbers(record: Record, step: Step) -> Finding | None:
 
     Double precision has twice the bytes. What emulating costs is not known: most of computing may be lost.
     """
-    phases = [record.number("step_seconds", name) or 0.0 for name in ("forward", "backward", "optimizer")]
+    phases = [record.seconds(name) for name in ("forward", "backward", "optimizer")]
     measured = any(entry.changes.get("trainer.precision") == "32-true" for entry in record.alternatives("model"))
-    measured = measured or (record.number("dtype", "tried") or 0.0) >= TRIED
+    measured = measured or record.amount("dtype", "tried") >= TRIED
     single = faster_precision(record) == "32-true"
     double = record.text("weights") == "float64" or str(record.setting("trainer.precision")).startswith("64")
     lost = sum(phases) / 2 if double else sum(phases[:2])
     if measured or not (single or double) or lost < NOTABLE * step.seconds:
         return None
     most = without(step, compute=lost)
-    computing = f"computing takes {duration(sum(phases))} of each {duration(step.seconds)} step."
-    overrides = ("trainer.precision=32-true",) if single else ()
     if double:
-        return Finding(
-            "precision",
-            "The weights are in double precision",
-            f"Most of them are float64, of twice the bytes of float32; {computing}",
-            "Make them and the batches float32 (model.float()), and compare the accuracy.",
-            overrides,
-            up_to(most),
-            lost=1 - 1 / most.median,
-            partial=True,  # half of computing, which may be more than that
-        )
+        title, predicted = "The weights are in double precision", up_to(most)
+        why = "Most of them are float64, of twice the bytes of float32"
+        advice = "Make them and the batches float32 (model.float()), and compare the accuracy."
+    else:
+        title = f"This processor only emulates {record.setting('trainer.precision')}"
+        predicted = Figure(most.median, 1.0, most.high)
+        why, advice = "It has no instructions for 16-bit numbers", "Train in single precision."
     return Finding(
         "precision",
-        f"This processor only emulates {record.setting('trainer.precision')}",
-        f"It has no instructions for 16-bit numbers; {computing}",
-        "Train in single precision.",
-        overrides,
-        Figure(most.median, 1.0, most.high),
+        title,
+        f"{why}; computing takes {duration(sum(phases))} of each {duration(step.seconds)} step.",
+        advice,
+        predicted,
+        ("trainer.precision=32-true",) if single else (),
         lost=1 - 1 / most.median,
+        partial=double,  # half of computing, which may be more than that
     )
 
 
 def _to_gpu(record: Record) -> tuple[float, float]:
     """Seconds of a traced step in which batches are copied to the GPU, and of those from pageable memory."""
-    copies = [
-        (str(copy.get("kind")), _seconds(copy)) for copy in _dicts(record.mapping("trace_evidence").get("copies"))
-    ]
+    copies = [(str(copy.get("kind")), _seconds(copy)) for copy in record.entries("trace_evidence", "copies")]
     copies = [(kind, seconds) for kind, seconds in copies if kind.startswith("HtoD")]
     return sum(seconds for _, seconds in copies), sum(s for kind, s in copies if kind.endswith("pageable"))
 
@@ -332,9 +315,5 @@ def _fewer_launches(record: Record) -> list[Alternative]:
     return [e for e in record.alternatives("model") if all(fewer(key, value) for key, value in e.changes.items())]
 
 
-def _dicts(found: Any) -> list[dict[str, Any]]:
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
-
-
 def _seconds(entry: dict[str, Any]) -> float:
-    return max(0.0, as_number(entry.get("seconds")) or 0.0)
+    return max(0.0, amount(entry.get("seconds")))

@@ -19,7 +19,7 @@ from strobe.diagnose.cores import (
 )
 from strobe.diagnose.fetching import storage_cause
 from strobe.diagnose.foreign import is_foreign
-from strobe.diagnose.looks import in_waiting, in_workers, looks
+from strobe.diagnose.looks import looks, share_of
 from strobe.diagnose.predict import NOTABLE, WORTH, Step, up_to, with_loader, without, without_waiting
 from strobe.diagnose.restarts import (
     RELOAD,
@@ -43,7 +43,7 @@ from strobe.diagnose.symptoms import (
     workers_in_vain,
 )
 from strobe.present.format import cores, counted, duration, pace, percent
-from strobe.records.run import Figure, Record, as_number
+from strobe.records.run import Figure, Record
 
 SELDOM = 0.75  # of the steps in which a worker's batches come in turn: fewer wait because some batches take long
 MOST_NOISE = 0.25  # of the step: more waiting than this is real, however uneven the steps are
@@ -82,8 +82,6 @@ _HINTS = {
     "scale": "Most of loading is scaling: leave integers as they are, and scale a whole batch on the device.",
 }
 
-_Remedy = tuple[Figure, tuple[str, ...], str]  # predicted, overrides, advice
-
 
 def loader(record: Record, step: Step) -> Finding | None:
     """A notable share of the step waits for data, beyond noise; proposes the best remedy that was measured or bounded.
@@ -94,11 +92,11 @@ def loader(record: Record, step: Step) -> Finding | None:
         return None
     if steady_waiting(record, step) < max(NOTABLE, min(step.noise, MOST_NOISE)) or lack_of_cores(record, step):
         return None
-    remedies: list[_Remedy] = [
-        (
-            found,
-            entry.overrides,
+    remedies = [
+        Remedy(
             f"With {' '.join(entry.overrides)} the loader alone reaches {pace(entry.rate.median)}.",
+            entry.overrides,
+            found,
         )
         for entry in record.alternatives("loader")
         if (found := estimate_of_loader(record, step, entry)) is not None
@@ -106,37 +104,32 @@ def loader(record: Record, step: Step) -> Finding | None:
     in_vain, lost = workers_in_vain(record, step), lost_cores(record, step)
     if in_vain is None and not lost:
         remedies += [remedy for remedy in (_more_workers(record, step), _prefetch(record, step)) if remedy]
-    nothing: _Remedy = (without_waiting(step), (), _nothing_measured(record, step))
-    most = max((remedy[0].median for remedy in remedies), default=0.0)
-    helping = (remedy for remedy in remedies if remedy[0].median >= max(WORTH, most / WORTH))  # fewer workers first
-    predicted, overrides, advice = next(helping, nothing)
-    others = sorted((one for one in remedies if one[1] != overrides and one[0].low > 1), key=lambda one: -one[0].median)
+    most = max((one.predicted_speedup.median for one in remedies), default=0.0)
+    least = max(WORTH, most / WORTH)
+    helping = (one for one in remedies if one.predicted_speedup.median >= least)  # fewer workers first
+    best = next(helping, Remedy(_nothing_measured(record, step), (), without_waiting(step)))
+    others = [one for one in remedies if one.overrides != best.overrides and one.predicted_speedup.low > 1]
     wait = f"Each {duration(step.seconds)} step waits {duration(step.wait * step.images)} for data"
     sides = (("loader", step.loader), ("model", step.model))
     known = [(name, rate) for name, rate in sides if rate and FAR_ABOVE * rate.median > 1 / step.length]  # not wrong
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
     told, hint = sent_whole(record) or _parts(record)
-    if not told and (collated := in_waiting(record, COLLATING)) >= MOSTLY:
-        told, hint = (
-            f" {percent(collated)} of the wait goes to joining samples into batches (default_collate).",
-            COLLATED,
-        )
-    elif not told and (collated := in_workers(record, COLLATING)) >= MOSTLY:
-        told, hint = (
-            f" Workers spend {percent(collated)} of their time joining samples into batches (default_collate).",
-            COLLATED,
-        )
+    waits, works = (share_of(record, phase, COLLATING) for phase in ("data_wait", LOADING))
+    if not told and max(waits, works) >= MOSTLY:
+        theirs = f"Workers spend {percent(works)} of their time"
+        joining = f"{percent(waits)} of the wait goes to" if waits >= MOSTLY else theirs
+        told, hint = f" {joining} joining samples into batches (default_collate).", COLLATED
     told += f" {in_vain[0]}" if in_vain else f" {lost}" if lost else _seldom(record, step)
     return Finding(
         "loader",
         f"{percent(step.waiting)} of each step waits for data",
         (f"{wait}; {alone}." if alone else f"{wait}.") + told,
-        f"{advice}{f' {hint}' if hint else ''}",
-        overrides,
-        predicted,
+        f"{best.advice}{f' {hint}' if hint else ''}",
+        best.predicted_speedup,
+        best.overrides,
         share=step.waiting * step.length / step.total,
-        partial=not overrides and not step.workers,  # what loads beside no worker takes training's caches, too
-        remedies=tuple(Remedy(told, changes, gained) for gained, changes, told in others),
+        partial=not best.overrides and not step.workers,  # what loads beside no worker takes training's caches, too
+        remedies=tuple(sorted(others, key=lambda one: -one.predicted_speedup.median)),
     )
 
 
@@ -160,7 +153,7 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
         return None
     wanting = sharing(record, step)
     left = workers_of(best, step) if best else max(1, math.floor(cores_of_a_rank(record) or 0) - 1)
-    idle = percent(record.number("machine", "idle") or 0.0)
+    idle = percent(record.amount("machine", "idle"))
     if lacking and step.loader:
         wanting += f" ({idle} idle); {percent(step.waiting)} of each step waits for data, though the loader "
         wanting += f"alone reaches {pace(step.loader.median)}"
@@ -173,14 +166,14 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} cores that training needs",
         f"{wanting}.{sent}",
         f"{instead}. {hint}".strip(),
-        best.overrides if best else (f"{WORKERS}={left}",) if left < step.workers and record.has(WORKERS) else (),
         predicted,
+        best.overrides if best else (f"{WORKERS}={left}",) if left < step.workers and record.has(WORKERS) else (),
     )
 
 
 def _costly_samples(record: Record, step: Step, lost: float) -> Finding:
     """Workers that training does not wait for, but whose cores it needs, for ``lost`` of its time."""
-    used = cores((record.number("machine", "children") or 0.0) * (step.cores or 1.0))
+    used = cores(record.amount("machine", "children") * (step.cores or 1.0))
     made, hint = sent_whole(record) or _parts(record)
     return Finding(
         "workers_hurt",
@@ -188,7 +181,6 @@ def _costly_samples(record: Record, step: Step, lost: float) -> Finding:
         f"{sharing(record, step)}; training waited for a core for {percent(lost)} of its time beside them.{made}",
         "Make samples cheaper: decode, transform and open files once, not for each sample, and on no more data than is "
         f"used. Fewer workers leave training more cores, if it then does not wait for data. {hint}".strip(),
-        (),
         # Cheaper samples come sooner, too: how fast workers load now is no limit, and no step waits.
         up_to(without(replace(step, workers=0), compute=lost * step.total * step.images, wait=step.wait * step.images)),
         share=min(1.0, lost + step.wait / step.total),
@@ -208,15 +200,15 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
         return None
     if within:
         return _restarts_in_steps(record, step, anew, within)
-    costs, start = [], record.number("epoch_starts", "data_wait") or 0.0
-    share = (record.number("epoch_starts", "count") or 0.0) / (record.number("steps", "measured") or 1.0)
+    costs, start = [], record.amount("epoch_starts", "data_wait")
+    share = record.amount("epoch_starts", "count") / (record.number("steps", "measured") or 1.0)
     if anew.wait:
         usual = duration(usual_wait(record, step))
         costs.append(f"The first step of an epoch waits {duration(start)} for data, others {usual}")
     if anew.computing:
         costs.append(f"beside new workers its first steps compute {duration(anew.computing / share)} longer")
     if validating:
-        each = duration(record.number("validation_starts", "between") or 0.0)
+        each = duration(record.amount("validation_starts", "between"))
         costs.append(f"{'a' if costs else 'A'} validation waits {each} for workers of its own")
     elif anew.between:
         costs.append(f"between epochs it takes {duration(anew.between / share)} to replace them")
@@ -232,8 +224,8 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
         "Loader workers are restarted in each epoch",
         f"{'; '.join(costs)}; restarts take {percent(anew.seconds / step.images / step.total)} of training.{often}",
         advice,
-        tuple(f"{key}={value}" for key, value in kept),
         without(step, wait=anew.wait, compute=anew.computing, between=anew.between),
+        tuple(f"{key}={value}" for key, value in kept),
     )
 
 
@@ -248,7 +240,6 @@ def _restarts_in_steps(record: Record, step: Step, anew: Restarts, share: float)
         "A loader begins anew before the epoch ends, for instance because it has fewer batches than the one beside it. "
         "Let it keep its workers: DataLoader(..., persistent_workers=True). Or load a small set without any: "
         "num_workers=0.",
-        (),
         without(step, wait=anew.wait, compute=anew.computing),
     )
 
@@ -258,14 +249,14 @@ def epoch_start(record: Record, step: Step) -> Finding | None:
     begun = epoch_starts(record, step)
     if begun < NOTABLE * step.seconds:
         return None
-    start = record.number("epoch_starts", "data_wait") or 0.0
+    start = record.amount("epoch_starts", "data_wait")
     usual, share = duration(usual_wait(record, step)), percent(begun / step.seconds)
     evidence = f"Others wait {usual}. The difference is {share} of all step time."
     advice = BEGINS
     if start <= LONGEST * (made := first_batch(record, step)):
         evidence += f" A worker takes {duration(made)} to make its first batch, and none is ready when an epoch begins."
         advice = FIRST
-    if (drawn := in_waiting(record, SAMPLING)) >= MOSTLY:
+    if (drawn := share_of(record, "data_wait", SAMPLING)) >= MOSTLY:
         evidence += f" For {percent(drawn)} of all waiting the sampler draws the indices of batches."
         advice = "Let the sampler draw no more indices than an epoch uses."
     if often := _begun_anew(record):
@@ -275,20 +266,19 @@ def epoch_start(record: Record, step: Step) -> Finding | None:
         f"The first step of each epoch waits {duration(start)} for data",
         evidence,
         advice,
-        (),
         without(step, wait=begun),
     )
 
 
 def _begun_anew(record: Record) -> str:
     """A sentence where most steps begin an epoch, though an epoch has more batches than one; else empty."""
-    count, measured = record.number("epoch_starts", "count") or 0.0, record.number("steps", "measured") or 1.0
+    count, measured = record.amount("epoch_starts", "count"), record.number("steps", "measured") or 1.0
     if count < MOSTLY * measured or record.count("batches_per_epoch") == 1:
         return ""
     return f" {min(count, measured):.0f} of {measured:.0f} steps begin an epoch."
 
 
-def _more_workers(record: Record, step: Step) -> _Remedy | None:
+def _more_workers(record: Record, step: Step) -> Remedy | None:
     """More workers, which were not measured: the gain lies between none and each being as fast as one is now."""
     limit = worker_limit(record, step)
     tried = any(WORKERS in entry.changes for entry in record.alternatives("loader"))
@@ -299,10 +289,10 @@ def _more_workers(record: Record, step: Step) -> _Remedy | None:
     count = min(limit.workers, max(step.workers + 1, math.ceil(1.1 / (one * step.compute))))
     guess = Figure(math.sqrt(now * one * count), now, one * count)
     predicted = with_loader(step, guess, workers=count, cpu=step.loader_cpu)
-    return predicted, (f"{WORKERS}={count}", *staying(record, step)), untried_workers(record, count)
+    return Remedy(untried_workers(record, count), (f"{WORKERS}={count}", *staying(record, step)), predicted)
 
 
-def _prefetch(record: Record, step: Step) -> _Remedy | None:
+def _prefetch(record: Record, step: Step) -> Remedy | None:
     """Workers are fast enough on average, but training still waits for them: deeper queues even out the variation."""
     factor = record.whole(PREFETCH)
     if not step.workers or step.loader is None or not factor or not record.has(PREFETCH):
@@ -311,20 +301,20 @@ def _prefetch(record: Record, step: Step) -> _Remedy | None:
     if 1 / step.loader.low > step.compute or (free and size and 4 * factor * step.workers * size > free):
         return None
     advice = "The workers are fast enough but uneven: let each keep more batches ready."
-    return without_waiting(step), (f"{PREFETCH}={2 * factor}",), advice
+    return Remedy(advice, (f"{PREFETCH}={2 * factor}",), without_waiting(step))
 
 
 def _parts(record: Record) -> tuple[str, str]:
     """What making a batch takes, as a sentence, and what to do about its largest part; both empty if unknown."""
-    whole = record.number("ceilings", "loading", "seconds") or 0.0
-    parts = {name: as_number(value) or 0.0 for name, value in record.mapping("ceilings", "loading", "parts").items()}
+    whole = record.amount("ceilings", "loading", "seconds")
+    parts = record.amounts_of("ceilings", "loading", "parts")
     known = sorted(parts.items(), key=lambda part: -part[1])
     if whole <= 0 or not known:
         trainer = is_foreign(record) and record.text("choices", "model")  # which a probe needs
         return "", UNSEEN if trainer and record.count("num_workers") and not looks(record, LOADING) else ""
     shares = [f"{_PARTS.get(name, name)} {percent(seconds / whole)}" for name, seconds in known[:MOST_PARTS]]
     sentence = f" In one process a batch takes {duration(whole)}: {', '.join(shares)}"
-    asleep = (record.number("ceilings", "loading", "cores") or 0.0) < SLEEPING
+    asleep = record.amount("ceilings", "loading", "cores") < SLEEPING
     sentence += "; most of that time is waiting, not computing." if asleep else "."
     name, seconds = known[0]
     return sentence, _HINTS.get(name, "") if seconds > MOSTLY * whole else ""
@@ -332,8 +322,8 @@ def _parts(record: Record) -> tuple[str, str]:
 
 def _seldom(record: Record, step: Step) -> str:
     """A sentence where a few batches are waited for, and most are not; empty otherwise."""
-    long, measured = record.number("uneven", "steps") or 0.0, record.number("steps", "measured") or 0.0
-    extra = record.number("uneven", "extra_seconds") or 0.0
+    long, measured = record.amount("uneven", "steps"), record.amount("steps", "measured")
+    extra = record.amount("uneven", "extra_seconds")
     few = long < SELDOM * measured / max(1, step.workers)
     if record.text("uneven", "phase") != "data_wait" or not few or extra < MOSTLY * step.wait * step.images:
         return ""

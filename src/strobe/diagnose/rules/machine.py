@@ -1,4 +1,4 @@
-"""The machine: other processes on the same cores, and a quota that stops training."""
+"""The machine: other processes on the same cores, a quota that stops training, memory that grows until none is left."""
 
 from strobe.diagnose.attribution import seconds_of
 from strobe.diagnose.cores import MOST_TAKEN, taken, taken_by_children, taken_by_threads
@@ -12,6 +12,21 @@ BESIDE = "Another library's threads"  # which cost more than is seen; those of w
 BLAS = "OPENBLAS_NUM_THREADS"
 ALONE = f"{BLAS}=1"
 SWAPPED = 1e6  # bytes a second: systems swap out less than this of memory that is not in use
+HOUR, DAY = 3600.0, 86400.0  # seconds: memory that is full within an hour comes first, after a day it does not matter
+SEEN = 60.0  # times as long as the growth was seen: what lies further ahead is a guess
+LEAST_GROWTH, LEAST_SHARE = 64e6, 0.05  # bytes, and of the first reading: processes grow so much in their first minute
+_GROWS = {
+    "workers_memory": (
+        "The loader workers' memory grows",
+        "Look for what the data set keeps of each item: a list, a cache, an open file. Until that is fixed, fewer "
+        "workers, or restarting them each epoch (persistent_workers=false), buy time.",
+    ),
+    "memory": (
+        "The training process's memory grows",
+        "Look for what each step leaves behind: losses with their graphs (keep loss.detach()), outputs, a metric "
+        "that holds all predictions.",
+    ),
+}
 
 
 def shared_machine(record: Record, _: Step) -> Finding | None:
@@ -19,7 +34,7 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
     if not (lost := taken(record)):
         return None
     names = ("own", "others", "stolen", "idle")
-    own, others, stolen, idle = (min(1.0, record.number("machine", name) or 0.0) for name in names)
+    own, others, stolen, idle = (min(1.0, record.amount("machine", name)) for name in names)
     who = "Other processes" if others >= stolen else "Other virtual machines on this host"
     evidence = f"Training waited for a core for {percent(lost)} of its time. Others used {percent(others + stolen)} of "
     evidence += f"the cores, this training {percent(own)}; {percent(idle)} was idle."
@@ -39,7 +54,6 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
         f"{who} took {percent(others + stolen)} of the cores",
         evidence,
         "Train again when they have ended, or on another machine; these figures hold only while they run.",
-        (),
         _up_to(lost),
     )
 
@@ -48,7 +62,7 @@ def child_processes(record: Record, step: Step) -> Finding | None:
     """Processes that training started, and that are no loader workers, took cores that it needed."""
     if step.workers or not (lost := taken_by_children(record, step)):
         return None
-    used = cores((record.number("machine", "children") or 0.0) * (step.cores or 1.0))
+    used = cores(record.amount("machine", "children") * (step.cores or 1.0))
     return Finding(
         "child_processes",
         f"Processes that this training started take {used} that it needs",
@@ -56,7 +70,6 @@ def child_processes(record: Record, step: Step) -> Finding | None:
         "batches: they are a pool, a simulator, an encoder or a logger, of the script's or a library's, or workers for "
         "validation.",
         "Let them do less, or do it less often; start fewer of them, or after training; or use fewer threads.",
-        (),
         _up_to(lost),
     )
 
@@ -87,16 +100,16 @@ def oversubscription(record: Record, step: Step) -> Finding | None:
         f"{duration(step.seconds)} step. {evidence}",
         f"Give the other library one thread. {numpys}OpenCV: cv2.setNumThreads(0). scikit-learn and others: "
         "threadpoolctl.threadpool_limits(1) around the calls.",
-        overrides,
         _up_to(lost),
+        overrides,
         partial=who == BESIDE,
     )
 
 
 def swapping(record: Record, _: Step) -> Finding | None:
     """Memory was swapped to a disk and back: there is too little for this training and everything else that runs."""
-    swapped, seconds = (record.number("machine", name) or 0.0 for name in ("swapped_bytes", "seconds"))
-    choked, idle = record.number("machine", "choked"), record.number("machine", "idle") or 0.0
+    swapped, seconds = (record.amount("machine", name) for name in ("swapped_bytes", "seconds"))
+    choked, idle = record.number("machine", "choked"), record.amount("machine", "idle")
     lost = min(MOST_TAKEN, idle if choked is None else choked)  # a process that waits for memory leaves a core idle
     if not swapped or swapped < SWAPPED * seconds or lost < NOTABLE:
         return None
@@ -112,7 +125,6 @@ def swapping(record: Record, _: Step) -> Finding | None:
         f"Memory is short: {size(swapped / max(seconds, 1e-9))} swapped per second",
         evidence,
         "Use fewer loader workers, smaller batches or a smaller cache, or stop other programs that use memory.",
-        (),
         _up_to(lost),
         share=lost,
     )
@@ -120,7 +132,7 @@ def swapping(record: Record, _: Step) -> Finding | None:
 
 def quota(record: Record, _: Step) -> Finding | None:
     """The container has used up its CPU quota, and is paused until it gets more."""
-    share = record.number("machine", "throttled") or 0.0
+    share = record.amount("machine", "throttled")
     if share < NOTABLE:
         return None
     return Finding(
@@ -128,7 +140,6 @@ def quota(record: Record, _: Step) -> Finding | None:
         f"The container's CPU quota was used up for {percent(share)} of the time",
         f"Linux paused its processes for {percent(share)} of the training (throttled_usec of the cgroup's cpu.stat).",
         "Give the container more cores (docker run --cpus, resources.limits.cpu), or use fewer threads.",
-        (),
         _up_to(lost := min(share, MOST_TAKEN)),
         share=lost,
     )
@@ -137,3 +148,36 @@ def quota(record: Record, _: Step) -> Finding | None:
 def _up_to(lost: float) -> Figure:
     """Between no gain and all that was lost; no more is known."""
     return up_to(Figure(*[1 / (1 - lost)] * 3))
+
+
+def growing_memory(record: Record, step: Step) -> list[Finding]:
+    """Memory that grows steadily: by how much, and when none will be left. It does not slow training down."""
+    free, findings = record.number("environment", "memory_free_bytes"), []
+    for name, (title, advice) in _GROWS.items():
+        first, last, pace, seconds = (
+            record.amount("memory_growth", name, key)
+            for key in ("first_bytes", "last_bytes", "bytes_per_second", "seconds")
+        )
+        notable = last - first >= max(LEAST_GROWTH, LEAST_SHARE * first)
+        if not record.flag("memory_growth", name, "steady") or not notable or pace <= 0:
+            continue
+        count = max(1, step.workers) if name == "workers_memory" else 1
+        left = free / (pace * count) if free is not None else 0.0
+        if left > DAY or (left > SEEN * seconds and taken(record)):  # beside others a first minute takes longer
+            continue
+        who = "The largest worker" if count > 1 else "The worker" if name == "workers_memory" else "It"
+        evidence = f"{who} grew steadily from {size(first)} to {size(last)} in {duration(seconds)}."
+        if free is not None:
+            evidence += f" At this pace the {size(free)} that are free now last {duration(left)}."
+        findings.append(
+            Finding(
+                "growing_memory",
+                f"{title} by {size(pace * count)} a second",
+                evidence,
+                advice,
+                Figure(1.0, 1.0, 1.0),
+                subject=name,
+                lost=1.0 if left < min(HOUR, SEEN * seconds) else 0.0,  # all of training, when it ends the run
+            )
+        )
+    return findings

@@ -32,10 +32,10 @@ def nothing(record: Record, step: Step) -> Finding | None:
     title, advice = FINE, "Going faster needs faster hardware or a smaller model."
     if others := taken(record, "ceilings"):
         evidence = f"Other processes took {percent(others)} of the time while the ceilings were measured."
-        return Finding("nothing", "Not measurable here", evidence, _REPEAT, (), Figure(1.0, 1.0, 1.0))
+        return Finding("nothing", "Not measurable here", evidence, _REPEAT, Figure(1.0, 1.0, 1.0))
     if limit is not None and too_low(record):
         evidence = f"Training was faster than {limit}: the machine was slower while that ceiling was measured."
-        return Finding("nothing", "Not measurable here", evidence, _REPEAT, (), Figure(1.0, 1.0, 1.0))
+        return Finding("nothing", "Not measurable here", evidence, _REPEAT, Figure(1.0, 1.0, 1.0))
     if efficiency is None or limit is None:
         reason = (record.text("ceilings", "reason") or "").rstrip(".")
         evidence = f"{percent(step.waiting)} of each step waits for data; "
@@ -53,12 +53,12 @@ def nothing(record: Record, step: Step) -> Finding | None:
         evidence += _largest(record, scaling)
         if (made := operations_of(record)) >= MANY:
             scaling += f" A step makes {made:,.0f} operations; loops over samples, time steps or pairs make so many."
-        if (ignored := record.number("ignored_labels") or 0.0) >= IGNORED:
+        if (ignored := record.amount("ignored_labels")) >= IGNORED:
             scaling += (
                 f" {percent(ignored)} of the labels are -100, which cross_entropy ignores: compute the last layer only "
                 "for the other positions."
             )
-    return Finding("nothing", title, evidence + scaling, advice, (), Figure(1.0, 1.0, 1.0))
+    return Finding("nothing", title, evidence + scaling, advice, Figure(1.0, 1.0, 1.0))
 
 
 def _largest(record: Record, scaling: str) -> str:
@@ -78,7 +78,7 @@ def _largest(record: Record, scaling: str) -> str:
 def _scaling(record: Record, step: Step) -> str:
     """A sentence on scaling and augmenting, which a CPU does in place of a transfer; empty if that is short."""
     share = preparing(record) / step.seconds
-    if record.text("accelerator") != "cpu" or share < SCALING:
+    if not record.on_cpu or share < SCALING:
         return ""
     work = "Scaling and augmenting" if record.setting("data.augment") is True else "Scaling"
     return f" {work} the images takes {percent(share)} of each step."

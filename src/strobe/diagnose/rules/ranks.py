@@ -6,8 +6,8 @@ from strobe.diagnose.attribution import IN_WORDS
 from strobe.diagnose.predict import Step
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import PREPARING
-from strobe.present.format import duration, inside, interval, percent
-from strobe.records.run import Figure, Record, as_number
+from strobe.present.format import duration, inside, interval, listed, percent
+from strobe.records.run import Figure, Record
 
 WAITING = 0.1  # of the step: rank 0's waiting is reported from here on, even if the slow rank is not known
 MOSTLY = 0.75  # of the steps: the mean is then what a step takes longer
@@ -28,23 +28,22 @@ def straggler(record: Record, step: Step) -> Finding | None:
     if pattern is None:
         return _unknown(record, step)
     median, low, high = (max(1.0, end) if end is not None else 1.0 for end in gain)
-    own = _name(record) if phase == "callbacks" and record.text("ranks", "owner") else None
+    own = (record.text("ranks", "owner") or "").rpartition("/")[2] if phase == "callbacks" else None
     place, sized = own or _PLACES.get(phase, "waiting for data"), record.text("ranks", "uneven") is not None
     who, turns = _who(record), pattern == "alternating"
     advice = _advice(phase, own, "one of them" if turns else inside(who))
     return Finding(
         "straggler",
-        _title(record, who, phase, place, several=len(_slow(record)) > 1),
+        _title(record, who, phase, place, several=len(record.items("ranks", "slow")) > 1),
         f"{_work(record)}{_missing(record)}",
         _SIZES if sized else advice,
-        (),
         Figure(median, min(low, median), max(high, median)),
     )
 
 
 def _title(record: Record, who: str, phase: str, place: str, *, several: bool) -> str:
     share, pattern = record.number("ranks", "share") or 1.0, record.text("ranks", "pattern")
-    extra = max(0.0, record.number("ranks", "extra_seconds") or 0.0)
+    extra = max(0.0, record.amount("ranks", "extra_seconds"))
     longer = duration(extra if share >= MOSTLY or pattern == "growing" else extra / share)
     plural = several and pattern != "alternating"
     waits, takes, gets, has, it = _PLURAL if plural else _SINGULAR
@@ -65,8 +64,7 @@ def _title(record: Record, who: str, phase: str, place: str, *, several: bool) -
 
 def _unknown(record: Record, step: Step) -> Finding | None:
     """Rank 0 waits, and the others' rows are missing, so it is unknown which rank is slow, if any."""
-    waits = record.mapping("ranks", "first", "waits").values()
-    waited = sum(max(0.0, as_number(value) or 0.0) for value in waits)
+    waited = sum(max(0.0, wait) for wait in record.amounts_of("ranks", "first", "waits").values())
     if not _absent(record) or waited < WAITING * step.seconds:
         return None
     most = step.seconds / max(step.seconds - waited, 1e-3 * step.seconds)
@@ -77,33 +75,22 @@ def _unknown(record: Record, step: Step) -> Finding | None:
         f"gradients.{_missing(record)}",
         "Copy the files that the other ranks left (ranks/<rank>*) into this record's folder ranks, and make the "
         "report again (python -m strobe.report).",
-        (),
         Figure(most**0.5, 1.0, most),
     )
 
 
-def _slow(record: Record) -> list[object]:
-    return record.items("ranks", "slow")
-
-
 def _who(record: Record) -> str:
     """Such as ``Rank 1``, or ``Ranks 2 and 3``."""
-    names = [str(rank) for rank in _slow(record)] or [str(record.count("ranks", "slowest") or 0)]
-    if len(names) == 1:
-        return f"Rank {names[0]}"
+    names = [str(rank) for rank in record.items("ranks", "slow")] or [str(record.count("ranks", "slowest") or 0)]
     if len(names) > MOST_NAMED:
         return f"{len(names)} ranks ({', '.join(names[:MOST_NAMED])} ...)"
-    return f"Ranks {', '.join(names[:-1])} and {names[-1]}"
-
-
-def _name(record: Record) -> str:
-    return (record.text("ranks", "owner") or "").rpartition("/")[2]
+    return f"Rank{'s' * (len(names) > 1)} {listed(names)}"
 
 
 def _larger(record: Record) -> str:
     """How much larger the slow ranks' batches are, such as ``1.6 times``."""
-    sizes = {rank: as_number(size) or 0.0 for rank, size in record.mapping("ranks", "elements").items()}
-    slow = {str(rank) for rank in _slow(record)}
+    sizes = record.amounts_of("ranks", "elements")
+    slow = {str(rank) for rank in record.items("ranks", "slow")}
     sides = [[size for rank, size in sizes.items() if (rank in slow) == side] for side in (True, False)]
     ours, others = (sum(side) / max(1, len(side)) for side in sides)
     return f"{ours / others:.1f} times" if others > 0 else "several times"
@@ -111,8 +98,10 @@ def _larger(record: Record) -> str:
 
 def _work(record: Record) -> str:
     """Sentences on how long each rank works and waits, and on the slow-down."""
-    own, waits = (record.mapping("ranks", key) for key in ("own_seconds", "waits"))
-    each = [f"rank {rank} works {_told(own, rank)} and waits {_told(waits, rank)}" for rank in _shown(own)]
+    own, waits = (record.amounts_of("ranks", key) for key in ("own_seconds", "waits"))
+    each = [
+        f"rank {rank} works {duration(own[rank])} and waits {duration(waits.get(rank, 0.0))}" for rank in _shown(own)
+    ]
     works = f"Of a mean step {', '.join(each)}{' ...' if len(own) > len(each) else ''}. " if each else ""
     slow, low, high = (record.number("ranks", "slowdown", end) for end in ("median", "low", "high"))
     if slow is None:
@@ -122,18 +111,12 @@ def _work(record: Record) -> str:
     return f"{works}The slowest rank of a step works {slow:.2f} times as long as the mean rank{spread}."
 
 
-def _told(seconds: dict[str, object], rank: str) -> str:
-    return duration(as_number(seconds.get(rank)) or 0.0)
-
-
-def _shown(own: dict[str, object]) -> Sequence[str]:
+def _shown(own: dict[str, float]) -> Sequence[str]:
     """The slowest ranks and the fastest one, if there are many."""
-    ordered = sorted(own, key=lambda rank: -(as_number(own[rank]) or 0.0))
-    return sorted(own, key=_number) if len(own) <= MOST_NAMED else [*ordered[: MOST_NAMED - 1], ordered[-1]]
-
-
-def _number(rank: str) -> int:
-    return int(rank) if rank.isdecimal() else 0
+    if len(own) <= MOST_NAMED:
+        return sorted(own, key=lambda rank: int(rank) if rank.isdecimal() else 0)
+    ordered = sorted(own, key=lambda rank: -own[rank])
+    return [*ordered[: MOST_NAMED - 1], ordered[-1]]
 
 
 def _missing(record: Record) -> str:

@@ -58,15 +58,14 @@ def stalled(record: Record, step: Step) -> list[Finding]:
     findings = []
     for phase, seconds in stalls(record, step).items():
         if seconds >= NOTABLE * step.seconds:
-            name, used = COMPUTING[phase], record.number("cores_used", phase) or 0.0
-            whole = record.number("step_seconds", phase) or 0.0
+            name, used = COMPUTING[phase], record.amount("cores_used", phase)
+            whole = record.seconds(phase)
             findings.append(
                 Finding(
                     "stalled",
                     f"{name[0].upper()}{name[1:]} is idle for {percent(seconds / step.seconds)} of each step",
                     f"It takes {duration(whole)} of each {duration(step.seconds)} step, but uses only {cores(used)}.",
                     f"Find what it waits for: a file, a lock, a server, a sleep.{NAMES_LINES}",
-                    (),
                     without(step, compute=seconds),
                     subject=phase,
                 )
@@ -89,7 +88,6 @@ def background_thread(record: Record, step: Step) -> Finding | None:
         f"{duration(lost)} of each {duration(step.seconds)} step. It waits for what that thread makes, or "
         "for Python's lock: only one thread at a time can run Python, so a busy one delays every operation.",
         f"Move the work of {name} to a process of its own, or let it do less; one that waits should not ask in a loop.",
-        (),
         up_to(without(step, compute=lost)),
     )
 
@@ -115,7 +113,6 @@ def single_thread(record: Record, step: Step) -> list[Finding]:
                 f"It takes {duration(whole)} of each {duration(step.seconds)} step, {duration(seconds)} of that on one "
                 f"thread. {why}{costliest(record, phase)}",
                 advice,
-                (),
                 up_to(without(step, compute=lost)),
                 subject=phase,
             )
@@ -135,7 +132,6 @@ def small_operations(record: Record, step: Step) -> Finding | None:
         f"{duration(seconds)} of each {duration(step.seconds)} step.",
         "A loop over samples, time steps or pairs makes so many: replace it by a few operations on whole tensors. If "
         "they are a deep model's layers, or a recurrent one's time steps, use larger batches or torch.compile.",
-        (),
         up_to(without(step, compute=seconds)),
     )
 
@@ -152,7 +148,6 @@ def library_call(record: Record, step: Step) -> list[Finding]:
                 f"Call {name} less often, or outside training: a metric once an epoch, a copy once in many steps. Or "
                 "do the same with a few operations on whole tensors.",
             ),
-            (),
             up_to(without(step, compute=seconds)),
             subject=name,
             partial=name != JACOBIANS,  # whose products, which remain, take a part of this
@@ -178,7 +173,6 @@ def outside_torch(record: Record, step: Step) -> list[Finding]:
                 f"{percent(seconds / step.seconds)} of each step is spent in {name}{what}",
                 f"It takes {duration(seconds)} of each {duration(step.seconds)} step{seen}",
                 advice,
-                (),
                 up_to(without(step, compute=seconds)),
                 subject=name,
             )
@@ -203,7 +197,6 @@ def loop_code(record: Record, step: Step) -> Finding | None:
         f"{percent(seconds / step.seconds)} of each step is spent in {where}",
         f"Code after the backward pass{but} takes {duration(seconds)} of each {duration(step.seconds)} step.",
         f"{advice}on whole tensors, without .item() and .tolist(); for many weights, torch._foreach_ operations.",
-        (),
         up_to(without(step, compute=seconds)),
     )
 
@@ -220,7 +213,6 @@ def python_code(record: Record, step: Step) -> list[Finding]:
             "operations release it.",
             "Replace loops over numbers, lists or texts by a few operations on whole tensors. What does not depend on "
             "the weights can move to the data set, where workers do it meanwhile; what counts or logs, to a few steps.",
-            (),
             up_to(without(step, compute=seconds)),
             subject=phase,
         )
@@ -234,8 +226,8 @@ def garbage_collection(record: Record, step: Step) -> Finding | None:
     seconds = garbage_seconds(record)
     if seconds < GARBAGE * step.seconds:
         return None
-    long, measured = record.number("uneven", "steps") or 0.0, record.number("steps", "measured") or 0.0
-    within = record.number("uneven", "garbage_seconds") or 0.0
+    long, measured = record.amount("uneven", "steps"), record.amount("steps", "measured")
+    within = record.amount("uneven", "garbage_seconds")
     uneven = f", most of it in {long:.0f} of {measured:.0f} steps" if within > seconds / 2 else ""
     return Finding(
         "garbage_collection",
@@ -243,6 +235,5 @@ def garbage_collection(record: Record, step: Step) -> Finding | None:
         f"It takes {duration(seconds)} of each {duration(step.seconds)} step{uneven}.",
         "Call gc.freeze() once training has begun, or gc.disable() and gc.collect() every few hundred steps; leave out "
         "a gc.collect() in each step. Keep fewer Python objects: one array instead of a list of numbers.",
-        (),
         without(step, compute=seconds),
     )

@@ -6,7 +6,7 @@ from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.uneven import growth, uneven
 from strobe.present.format import counted, duration, percent, size
-from strobe.records.run import Figure, Record, as_number
+from strobe.records.run import Figure, Record, amount, as_number
 
 UNEVEN = 0.05  # of the steps' time: less is normal on a shared machine
 _PHASES = IN_WORDS | {"transfer": "copying, scaling and augmenting"}
@@ -36,8 +36,8 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
     phase, extra = uneven(record, step)
     if extra < UNEVEN * step.seconds:
         return None
-    long, usual = (record.number("uneven", f"{name}_seconds") or 0.0 for name in ("long", "usual"))
-    count, measured = record.number("uneven", "steps") or 1.0, record.number("steps", "measured") or 0.0
+    long, usual = (record.amount("uneven", f"{name}_seconds") for name in ("long", "usual"))
+    count, measured = record.number("uneven", "steps") or 1.0, record.amount("steps", "measured")
     other = (
         "Look for what only these steps do: evaluate, collect data or garbage, compute with new shapes. Do it less "
         "often, or make it cheaper."
@@ -51,20 +51,19 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
         f"{count:.0f} of {measured:,.0f} steps take {duration(long)}, a typical one {duration(usual)}. The extra time "
         f"is {percent(extra / step.seconds)} of all step time, most of it {_PHASES[phase]}.{files}",
         advice,
-        (),
         without(step, wait=extra) if phase == "data_wait" else without(step, compute=extra),
     )
 
 
 def _files(record: Record) -> tuple[str, str]:
     """A sentence on the files of late batches, which were read again after the run, and the advice."""
-    count, usual = (record.number("uneven", "files", name) or 0.0 for name in ("read", "usual_seconds"))
+    count, usual = (record.amount("uneven", "files", name) for name in ("read", "usual_seconds"))
     if not count:
         return (
             "",
             "Look at what these batches read: large files, a slow disk or server. Prefetching more batches helps.",
         )
-    slow = [entry for entry in record.items("uneven", "files", "slow") if isinstance(entry, dict)]
+    slow = record.entries("uneven", "files", "slow")
     if not slow:
         sentence = f" None of {count:.0f} of their files, read again after training, was slow: the storage stalled."
         return sentence, "Keep the files on a faster disk, or let workers prefetch more batches."
@@ -75,15 +74,15 @@ def _files(record: Record) -> tuple[str, str]:
     others = f" and {counted(len(slow) - MOST_NAMED, 'other')}" if len(slow) > MOST_NAMED else ""
     sentence = f" Read again after training, these of {count:.0f} files take far longer than a typical one "
     sentence += f"({_read(usual, record.number('uneven', 'files', 'usual_bytes'))}): {', '.join(named)}{others}."
-    large = (as_number(slow[0].get("bytes")) or 0.0) > LARGE * (record.number("uneven", "files", "usual_bytes") or 0.0)
+    large = amount(slow[0].get("bytes")) > LARGE * record.amount("uneven", "files", "usual_bytes")
     what = "Make these files smaller" if large else "Check where these files are stored and how they are encoded"
     return sentence, f"{what}, leave them out, or let workers prefetch more batches."
 
 
 def _slowed(record: Record) -> str:
     """A sentence on a processor that became slower; empty if it did not, or if unknown."""
-    throttles = record.number("machine", "throttles") or 0.0
-    before, after = (*(as_number(value) for value in record.items("machine", "hertz")), None, None)[:2]
+    throttles = record.amount("machine", "throttles")
+    before, after = (*record.amounts("machine", "hertz"), 0.0, 0.0)[:2]
     sentences = f" The cores overheated {throttles:.0f} times, and slowed down." if throttles else ""
     if before and after and after < SLOWER * before:
         sentences += f" The cores' clock fell from {before / 1e9:.2f} to {after / 1e9:.2f} GHz."
@@ -115,7 +114,6 @@ def slowing_down(record: Record, step: Step) -> Finding | None:
         title,
         f"{evidence}most of the growth is {_PHASES[grown.phase]}.{slowed}",
         "Look at the machine's cooling and power limits, and measure again." if slowed else advice,
-        (),
         Figure(most**0.5, 1.0, most),
         lost=1 - 1 / most,
     )

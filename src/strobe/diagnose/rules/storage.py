@@ -50,8 +50,8 @@ def cold_cache(record: Record, step: Step) -> Finding | None:
         f"A step of the first epoch waits {duration(first)} for data, a later one {duration(later)}.",
         "Keep data.cache between runs: the next one begins with it. For a single run, train more epochs"
         + (", or ask for more objects at once." if faster else "."),
-        faster,
         without(step, wait=saved * (1 - rate / more) if faster else saved),
+        faster,
     )
 
 
@@ -72,8 +72,8 @@ def _rule(cause: str) -> Callable[[Record, Step], Finding | None]:
             f"{percent(step.waiting)} of each step waits for {waits_for}",
             f"{seen}; fetching alone reaches {pace(rate)}.",
             advice if record.setting("loader.shards") else f"{advice} {SHARDS}",
-            overrides,
             predicted,
+            overrides,
             remedies=tuple(remedy for remedy in _kept_here(record, step) if remedy.overrides != overrides),
         )
 
