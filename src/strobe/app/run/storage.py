@@ -79,7 +79,7 @@ class Fetching:
         """That of the training images."""
         dataset, source = data.datasets["train"], data.found["train"]
         if isinstance(dataset, PackedData) and isinstance(dataset.images, StreamedShards):
-            images, planes = dataset.images, dataset.planes.planes
+            images, planes = dataset.images, dataset.planes
             size = len(planes) * images.layout.plane_bytes
 
             def parts(storage: Storage, files: Tensor) -> None:
