@@ -50,9 +50,9 @@ def read_photos(out: Tensor, files: Files, boxes: Tensor, *, scaled: bool, threa
 
     ``boxes`` (N, 4) int64 are top, left, height and width, in pixels of the photo. They are resampled as by Pillow,
     rows first, bit for bit; where Pillow 13 takes columns first, single pixels differ by one level. With ``scaled``,
-    libjpeg decodes the photo at the smallest of 1/8, 2/8 .. 8/8 of its size that leaves the box no smaller than the square.
-    Random resized crops to 224 of photos of 800x533 then differ from torchvision's by 0.8 levels on average, and by up
-    to 50 along sharp edges; without ``scaled`` by 0.002 and 2 at most.
+    libjpeg decodes the photo at the smallest of 1/8, 2/8 .. 8/8 of its size that leaves the box no smaller than the
+    square. Random resized crops to 224 of photos of 800x533 then differ from torchvision's by 0.8 levels on average,
+    and by up to 50 along sharp edges; without ``scaled`` by 0.002 and 2 at most.
 
     Returns (N,) uint8: 0 where the photo was read. 1 where :func:`decode_crop_jpeg` could not read it, or it is smaller
     than its box; its place in ``out`` then holds anything. Memory, threads and errors are as of ``tiles.read_tiles``.
