@@ -27,11 +27,7 @@ OWN = {  # groups that need more words than their choices have
 
 
 def text(name: str, asked: Sequence[str] = ()) -> str:
-    """The help for the configuration ``name``, or for the groups and keys that are ``asked`` for.
-
-    Raises:
-        ConfigError: There is no such group or key.
-    """
+    """The help for the configuration ``name``, or for the groups and keys ``asked`` for, which must be there."""
     with composing():
         suite = ["suite=loading"] if name == "bench" else []  # which has no default
         cfg = compose(name, suite, return_hydra_config=True)

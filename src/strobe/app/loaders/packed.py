@@ -42,9 +42,8 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
     def dataset(self, source: TileSource | PhotoSource) -> "PackedData":
         """A data set of whole batches; all splits share a table of paths, so files are checked once.
 
-        Raises:
-            DataError: A file cannot be read or differs from the others, or there is no room for the pack.
-            ConfigError: The crop of a photo changes from epoch to epoch, or from split to split.
+        Raises a DataError if a file cannot be read or differs from the others, or there is no room for the pack, a
+        ConfigError if a photo's crop changes.
         """
         contents = contents_of(source)
         bands = source.bands if isinstance(source, TileSource) else (0, 1, 2)

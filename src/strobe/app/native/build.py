@@ -61,10 +61,7 @@ def load(library: Library) -> None:
     """Register the library's operators with torch, after compiling them if needed.
 
     Of several processes that start at once, one compiles and the others wait. A second call costs nothing. A process
-    must call it before it uses an operator, unless it was forked from one that did.
-
-    Raises:
-        DataError: There is no compiler, or a header is missing; says what to install.
+    must call it before it uses an operator, unless it was forked from one that did. A DataError says what to install.
     """
     if library in _loaded:
         return

@@ -49,10 +49,8 @@ def train(
     """Run ``train.py`` with these overrides in a process and session of its own; it writes into ``folder``.
 
     Its output goes to ``output.txt`` there. After ``timeout`` seconds it is ended and counts as failed. In any case no
-    process of its session is left. Call this from the main thread.
-
-    Raises:
-        KeyboardInterrupt: After Ctrl-C or SIGTERM; the run got 30 s to write its record, or less on a second request.
+    process of its session is left. Call this from the main thread. After Ctrl-C or SIGTERM the run gets 30 s to
+    write its record, or less on a second request.
     """
     if not (ROOT / "train.py").is_file():
         return Ended("failed", "there is no train.py: this needs a checkout of Strobe's repository", 0.0, folder)

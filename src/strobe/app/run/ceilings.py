@@ -214,8 +214,7 @@ class Ceilings(Sides):
     def _standing(self, cfg: DictConfig, data: ImageData, longest: float = math.inf) -> Standing | None:
         """A warm model of this configuration; None if it cannot train, or not in this process alone.
 
-        Raises:
-            TooSlowError: A step takes longer than ``longest``, in seconds.
+        Raises a TooSlowError for a step that takes longer than ``longest``, in seconds.
         """
         try:
             if (trainer := lone_trainer(cfg)).world_size > 1:
@@ -232,10 +231,8 @@ class Ceilings(Sides):
     def _beside(self, own: Standing, cfg: DictConfig, data: ImageData) -> tuple[Rate | None, list[float | None] | None]:
         """Another model in turns with the run's own: its rate, and the ratio of the two with its interval.
 
-        None if the two cannot both exist, for lack of memory; the run's own is then released.
-
-        Raises:
-            TooSlowError: The other one is so slow that its turns would take minutes.
+        None if the two cannot both exist, for lack of memory; the run's own is then released. Raises a TooSlowError for
+        one so slow that its turns would take minutes.
         """
         longest = max(PATIENCE, HOPELESS * own.step * cfg.data.batch_size / self.cfg.data.batch_size)
         other = None

@@ -67,12 +67,7 @@ MOST_FILES = 200  # of which it is asked whether the page cache holds them
 
 
 def run(cfg: DictConfig) -> None:
-    """Train as configured; the record in the run's directory says how it ended.
-
-    Raises:
-        StrobeError: Something that the user can fix.
-        SystemExit: 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal was closed; else of one's own callback.
-    """
+    """Train as configured; the record in the run's directory says how it ended, also by a signal, or by an error."""
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     quieten()
     with requests() as asked:
