@@ -71,7 +71,8 @@ def _group(name: str, cfg: DictConfig, group: str) -> Iterator[str]:
 def _keys(node: Any, prefix: str) -> Iterator[str]:
     """A line for each key of a part of the configuration: default, meaning and bounds."""
     rules = {knob.name: knob.metadata for knob in fields_of(node)}
-    comments = meanings(OmegaConf.get_type(node)) if rules else _commented(prefix.rstrip("."))
+    schema: Any = OmegaConf.get_type(node) if rules else None
+    comments = meanings(schema) if schema else _commented(prefix.rstrip("."))
     values: Any = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
     for key, value in values.items():
         if key in FIXED or (isinstance(value, dict) and value):
