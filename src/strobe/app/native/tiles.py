@@ -5,14 +5,9 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from strobe.app.native.build import Library, operators
-from strobe.app.native.files import Files, statuses
+from strobe.app.native.files import Files
 
-LIBRARY = Library(
-    "tiles",
-    ("tiles.cpp", "tiff.cpp", "pool.cpp"),
-    serves="loader=native for tiles",
-    fakes=(("strobe::read_tiles", statuses),),
-)
+LIBRARY = Library("tiles", ("tiles.cpp", "tiff.cpp", "pool.cpp"), serves="loader=native for tiles")
 
 
 def read_tiles(out: Tensor, files: Files, *, bands: Sequence[int], shape: Sequence[int], threads: int) -> Tensor:
