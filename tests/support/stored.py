@@ -7,7 +7,7 @@ from typing import Any
 
 from strobe.app.loaders.base import LoadedData
 from strobe.app.loaders.sources import PathTable
-from strobe.app.storage.folder import RemoteFolder, remote_folder
+from strobe.app.storage.folder import RemoteFolder
 from strobe.app.storage.objects import Storage
 from strobe.app.storage.serving import BUCKET, PIECE, SlowLine, upload
 from support.photo_files import CHOICES, made
@@ -24,7 +24,8 @@ def stored(endpoint: str, folder: Path, prefix: str) -> str:
 
 def below(root: str, endpoint: str, **options: Any) -> RemoteFolder:
     """A root, listed."""
-    return remote_folder(Storage(root, endpoint=endpoint, **options))
+    storage = Storage(root, endpoint=endpoint, **options)
+    return RemoteFolder(storage, storage.listed())
 
 
 def from_storage(source: Any, folder: RemoteFolder) -> Any:

@@ -16,8 +16,7 @@ from strobe.app.config.checks import check
 from strobe.app.config.compose import configure, require_endless
 from strobe.app.config.register import workers_beside
 from strobe.app.model.classifier import build_optimizer
-from strobe.app.run.batches import load_batch
-from strobe.app.run.ceilings import train_on
+from strobe.app.run.ceilings import load_batch, train_on
 from strobe.app.run.train import quieten
 from strobe.bench.harness.declare import Done
 from strobe.callbacks.columns import DEVICE, PHASES

@@ -8,7 +8,6 @@ import torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
 from strobe.app.loaders.buffer_pool import MOST, BufferPool
-from strobe.app.loaders.threads import threads
 
 SHAPE = (4, 3, 8, 8)
 
@@ -87,7 +86,7 @@ class InWorker(Dataset[torch.Tensor]):
     def __getitem__(self, index: int) -> torch.Tensor:
         assert get_worker_info() is not None
         tensor = self.buffers.take((8,), torch.int64).fill_(index)
-        return torch.cat([tensor, torch.tensor([tensor.is_shared(), threads()])])
+        return torch.cat([tensor, torch.tensor([tensor.is_shared(), torch.get_num_threads()])])
 
 
 def test_a_worker_process_makes_shared_memory_and_computes_on_one_thread() -> None:

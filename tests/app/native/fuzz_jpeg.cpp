@@ -48,7 +48,7 @@ int64_t side_near(int64_t size) {
 void compare(strobe::Bytes photo, const strobe::Size& whole, const strobe::Box& box, const uint8_t* out) {
   const int64_t area = whole.height * whole.width;
   const std::unique_ptr<uint8_t[]> pixels(new uint8_t[3 * area]);
-  if (strobe::crop_jpeg(photo, {0, 0, whole.height, whole.width}, pixels.get())) return;
+  if (strobe::square_jpeg(photo, {0, 0, whole.height, whole.width}, 0, false, pixels.get())) return;
   for (int64_t row = 0; row < 3 * box.height; row++) {
     const int64_t place = row / box.height * area + (box.top + row % box.height) * whole.width + box.left;
     if (std::memcmp(out + row * box.width, &pixels[place], size_t(box.width)) != 0) {
@@ -74,7 +74,7 @@ bool decode(strobe::Bytes photo) {
   const bool countable = height > 0 && width > 0 && height <= 70000 && width <= 70000 && height * width < (1 << 22);
   if (countable && below(2)) {
     const std::unique_ptr<uint8_t[]> out(new uint8_t[3 * height * width]);
-    refused = strobe::crop_jpeg(photo, box, out.get());
+    refused = strobe::square_jpeg(photo, box, 0, false, out.get());
     if (!refused && whole.height * whole.width < (1 << 18)) compare(photo, whole, box, out.get());
   } else {
     const auto side = static_cast<int64_t>(1 + below(80));

@@ -19,8 +19,7 @@ from hydra.core.hydra_config import HydraConfig
 from strobe.app.data.sample import Sample
 from strobe.app.loaders.base import Batch, TileData
 from strobe.app.run import ceilings as measuring
-from strobe.app.run.batches import load_batch, repeat
-from strobe.app.run.ceilings import APART, Ceilings, train_on
+from strobe.app.run.ceilings import APART, Ceilings, load_batch, repeat, train_on
 from strobe.errors import DataError
 from strobe.measure.timing import Rate
 from strobe.probe import ceilings as shared

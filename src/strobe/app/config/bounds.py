@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
@@ -20,8 +20,10 @@ LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 def check_bounds(cfg: DictConfig) -> None:
     """Raise a :class:`ConfigError` for the first value that is out of its bounds."""
-    for key, value, rules in _knobs(cfg):
-        check_value(key, value, rules)
+    for prefix, node in {"": cfg, **{f"{name}.": node for name, node in cfg.items()}}.items():
+        for knob in fields_of(node):
+            if knob.metadata:
+                check_value(f"{prefix}{knob.name}", node[knob.name], knob.metadata)
 
 
 def check_value(key: str, value: Any, rules: Mapping[str, Any]) -> None:
@@ -40,12 +42,7 @@ def check_value(key: str, value: Any, rules: Mapping[str, Any]) -> None:
         raise ConfigError(f"{key}={value} is out of range; it must be {wanted}{'' if finite else ' and finite'}")
 
 
-def _knobs(cfg: DictConfig) -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
-    """Each key that has bounds: its full name, its value and its rules."""
-    nodes = {"": cfg} | {f"{name!s}.": node for name, node in cfg.items() if isinstance(node, DictConfig)}
-    for prefix, node in nodes.items():
-        schema = OmegaConf.get_type(node)
-        if dataclasses.is_dataclass(schema):
-            for knob in dataclasses.fields(schema):
-                if knob.metadata:
-                    yield f"{prefix}{knob.name}", node[knob.name], knob.metadata
+def fields_of(node: Any) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields in the schema of a part of the configuration; none of a plain value or an untyped part."""
+    schema = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
+    return dataclasses.fields(schema) if schema is not None and dataclasses.is_dataclass(schema) else ()

@@ -6,7 +6,6 @@ import math
 import os
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -19,7 +18,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, ListConfig, OmegaConf, flag_override
 
-from strobe.app.config.bounds import check_bounds
+from strobe.app.config.bounds import check_bounds, fields_of
 from strobe.app.config.lightning import check_lightning
 from strobe.app.config.mistakes import MISTAKES, keys, mistake, suggestion
 from strobe.app.config.models import check_name, torchvision_models
@@ -28,7 +27,7 @@ from strobe.app.config.roots import check_root
 from strobe.app.config.schema import ONE_CROP, USUAL_FRAMING, Config
 from strobe.app.config.targets import check_targets
 from strobe.app.storage.address import check_address, check_open, is_remote
-from strobe.errors import ConfigError
+from strobe.errors import ConfigError, disk_errors
 from strobe.overrides import key_of
 from strobe.present.format import counted
 from strobe.process.launch import rank, refuse
@@ -211,12 +210,13 @@ def without_hydra(cfg: DictConfig) -> DictConfig:
 
 def _check_added(cfg: DictConfig, task: Sequence[str]) -> None:
     """A key added with ``+`` must be used by something: Lightning, or a class of the user's own."""
-    overridden, known = {key_of(override) for override in task}, set(schema_keys(cfg))
+    overridden, known = {key_of(override) for override in task}, {knob.name for knob in fields_of(cfg)}
     for override in task:
         group, _, leaf = (key := key_of(override)).rpartition(".")
         node = OmegaConf.select(cfg, group) if group else cfg
         free = group.partition(".")[0] in known and OmegaConf.get_type(node) is dict
-        read = free or leaf in schema_keys(node) or f"{group}._target_" in overridden or re.search("[/@]", key)
+        named = {knob.name for knob in fields_of(node)}
+        read = free or leaf in named or f"{group}._target_" in overridden or re.search("[/@]", key)
         if override.startswith("+") and not read:
             raise ConfigError(f"Nothing reads {override}; {suggestion(key, keys(cfg))}")
     for name, node in cfg.callbacks.items():
@@ -224,12 +224,6 @@ def _check_added(cfg: DictConfig, task: Sequence[str]) -> None:
             key = f"callbacks.{name}"
             given = next((text for text in task if f"{key_of(text)}.".startswith(f"{key}.")), f"{key}={node}")
             raise ConfigError(f"{given}: {key} names no class; +{key}._target_=CLASS gives it one")
-
-
-def schema_keys(node: Any) -> list[str]:
-    """The keys in the schema of a part of the configuration; empty without a schema."""
-    schema = OmegaConf.get_type(node)
-    return [knob.name for knob in dataclasses.fields(schema)] if dataclasses.is_dataclass(schema) else []
 
 
 def _check_pair(cfg: DictConfig) -> None:
@@ -300,15 +294,12 @@ class Preflight(Callback):
             if (name := config.ckpt_path) is not None:
                 path = last_checkpoint(config, Path(config.hydra.run.dir), OUTPUTS) if name == "last" else Path(name)
                 check_unfinished(path, config.trainer)
+            _require_directory("hydra.run.dir", config.hydra.run.dir)
+            if rank() == 0 and not {"suite", "tune"} & set(config):  # whose commands lock their folder themselves
+                _alone.enter_context(alone_in(Path(config.hydra.run.dir), "hydra.run.dir"))
         except MISTAKES as error:
             # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
             refuse(mistake(error))
-        _require_directory("hydra.run.dir", config.hydra.run.dir)
-        if rank() == 0 and not {"suite", "tune"} & set(config):  # whose commands lock their folder themselves
-            try:
-                _alone.enter_context(alone_in(Path(config.hydra.run.dir), "hydra.run.dir"))
-            except ConfigError as error:
-                refuse(error)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Check what all cells have in common, and where the sweep will write."""
@@ -323,9 +314,9 @@ class Preflight(Callback):
             if not varied & {"data", "data.root", "data.download", "experiment"}:
                 check_root(cfg)
             check_lightning(cfg, varied)
+            _require_directory("hydra.sweep.dir", config.hydra.sweep.dir)
         except MISTAKES as error:
             refuse(mistake(error))
-        _require_directory("hydra.sweep.dir", config.hydra.sweep.dir)
 
 
 def leave_folder() -> None:
@@ -357,12 +348,8 @@ def varied_keys(task: Sequence[str]) -> set[str]:
 
 
 def _require_directory(key: str, directory: str) -> None:
-    try:
+    cannot = "be made"
+    with disk_errors(lambda why: f"{key}={directory} cannot {cannot} ({why}); choose another with {key}=FOLDER"):
         Path(directory).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        sys.exit(f"{key}={directory} cannot be made ({error.strerror}); choose another with {key}=FOLDER")
-    try:
-        with tempfile.TemporaryFile(dir=directory):
-            pass
-    except OSError as error:
-        sys.exit(f"{key}={directory} cannot be written to ({error.strerror}); choose another with {key}=FOLDER")
+        cannot = "be written to"
+        tempfile.TemporaryFile(dir=directory).close()

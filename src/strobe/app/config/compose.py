@@ -67,11 +67,8 @@ def recomposed(overrides: Sequence[str]) -> Iterator[DictConfig]:
     """The checked configuration that ``overrides`` make; later ones replace earlier ones.
 
     Hydra must have been initialised, as it is within ``hydra.main``. Within the block its own configuration is the
-    new one, and afterwards the old one again.
-
-    Raises:
-        HydraException: The overrides cannot be composed.
-        ConfigError: The values do not fit together.
+    new one, and afterwards the old one again. Raises a HydraException if the overrides cannot be composed, a
+    ConfigError if the values do not fit together.
     """
     hydra = HydraConfig.instance()
     before = hydra.cfg

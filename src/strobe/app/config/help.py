@@ -1,6 +1,5 @@
 """What ``--help`` prints: groups, choices, and each key with its default, meaning and bounds. Imports no torch."""
 
-import dataclasses
 import inspect
 import itertools
 import re
@@ -13,7 +12,7 @@ from typing import Any
 from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 
-from strobe.app.config.bounds import LIMITS
+from strobe.app.config.bounds import LIMITS, fields_of
 from strobe.app.config.register import CONF, composing, meanings
 from strobe.errors import ConfigError
 
@@ -28,17 +27,13 @@ OWN = {  # groups that need more words than their choices have
 
 
 def text(name: str, asked: Sequence[str] = ()) -> str:
-    """The help for the configuration ``name``, or for the groups and keys that are ``asked`` for.
-
-    Raises:
-        ConfigError: There is no such group or key.
-    """
+    """The help for the configuration ``name``, or for the groups and keys ``asked`` for, which must be there."""
     with composing():
         suite = ["suite=loading"] if name == "bench" else []  # which has no default
         cfg = compose(name, suite, return_hydra_config=True)
         groups = sorted(group for group in cfg.hydra.runtime.choices if _choices(group))
         others = (*groups, "hydra", *(TRAINS if name != "config" else ()))
-        parts = [str(key) for key in cfg if key not in others and schema_of(cfg[key])]  # which have no choices
+        parts = [str(key) for key in cfg if key not in others and fields_of(cfg[key])]  # which have no choices
         keys = [*_keys(cfg, ""), *(line for part in parts for line in _keys(cfg[part], f"{part}."))]
         chosen = (line for group in groups if group in cfg for line in _keys(cfg[group], f"{group}."))
         lines = {line.split("=", 1)[0].strip(): line for line in (*keys, *chosen)}
@@ -75,9 +70,9 @@ def _group(name: str, cfg: DictConfig, group: str) -> Iterator[str]:
 
 def _keys(node: Any, prefix: str) -> Iterator[str]:
     """A line for each key of a part of the configuration: default, meaning and bounds."""
-    kind = schema_of(node)
-    comments = meanings(kind) if kind else _commented(prefix.rstrip("."))
-    rules = {knob.name: knob.metadata for knob in dataclasses.fields(kind)} if kind else {}
+    rules = {knob.name: knob.metadata for knob in fields_of(node)}
+    schema: Any = OmegaConf.get_type(node) if rules else None
+    comments = meanings(schema) if schema else _commented(prefix.rstrip("."))
     values: Any = OmegaConf.to_container(node, resolve=False) if isinstance(node, DictConfig) else {}
     for key, value in values.items():
         if key in FIXED or (isinstance(value, dict) and value):
@@ -100,12 +95,6 @@ def _fits(rules: Any) -> str:
     if "choices" in rules:
         return " | ".join(rules["choices"])
     return " and ".join(f"{words} {rules[name]}" for name, (_, words) in LIMITS.items() if name in rules)
-
-
-def schema_of(node: Any) -> Any:
-    """The schema of this part of the configuration; None for a plain value or an untyped part."""
-    kind = OmegaConf.get_type(node) if isinstance(node, DictConfig) else None
-    return kind if dataclasses.is_dataclass(kind) else None
 
 
 def _comment(file: Path) -> str:

@@ -21,7 +21,7 @@ from strobe.app.loaders.buffer_pool import BufferPool
 from strobe.app.loaders.packed import PackedData, PackedLoader
 from strobe.app.loaders.sources import FileSource
 from strobe.app.storage.address import is_remote
-from strobe.app.storage.folder import remote_folder
+from strobe.app.storage.folder import RemoteFolder
 from strobe.app.storage.local import LocalFolder
 from strobe.app.storage.objects import Storage
 from strobe.errors import DataError
@@ -59,18 +59,13 @@ class ImageData(LightningDataModule, ABC):
         seed: int,
         augment: bool,
         shuffle_seed: int,
-        endpoint: str | None = None,
-        requests: int = 32,
-        timeout_seconds: float = 60.0,
-        cache: str | None = None,
-        cache_gb: float = 50.0,
+        **reach: Any,
     ) -> None:
         super().__init__()
-        reach = {"endpoint": endpoint, "requests": requests, "timeout_seconds": timeout_seconds}
-        self.reach: dict[str, Any] = reach | {"cache": cache, "cache_gb": cache_gb}  # of a root in storage
+        self.reach = reach  # of a root in storage: the arguments of Storage
         self.loader = loader
-        if isinstance(loader, PackedLoader):
-            loader.reach = reach  # its shards may lie in storage, whatever the root
+        if isinstance(loader, PackedLoader):  # its shards may lie in storage, whatever the root; no cache keeps them
+            loader.reach |= {key: value for key, value in reach.items() if not key.startswith("cache")}
         self.engine = engine
         self.root = root
         self.batch_size = batch_size
@@ -95,7 +90,8 @@ class ImageData(LightningDataModule, ABC):
     def place(self) -> Folder:
         """The root: a folder, or what is in storage, listed anew."""
         if is_remote(self.root):
-            return remote_folder(Storage(self.root, **self.reach))
+            storage = Storage(self.root, **self.reach)
+            return RemoteFolder(storage, storage.listed())
         return LocalFolder(Path(self.root))
 
     @property

@@ -62,8 +62,9 @@ def fetch(url: str, destination: Path, checksum: str) -> Path:
                 "download it again."
             )
         destination.parent.mkdir(parents=True, exist_ok=True)
-        _log.info("Downloading %s to %s", url, destination)
-        _download(url, part, destination, checksum)
+        if not part.exists() or _digest(part, kind) != right:
+            _log.info("Downloading %s to %s", url, destination)
+            _download(url, part, destination)
         if (digest := _digest(part, kind)) != right:
             part.unlink()
             raise DataError(
@@ -100,17 +101,10 @@ def extract(archive: Path, destination: Path) -> None:
             shutil.rmtree(partial, ignore_errors=True)
 
 
-def _download(url: str, part: Path, destination: Path, checksum: str) -> None:
+def _download(url: str, part: Path, destination: Path) -> None:
     """Complete ``part``, from where it ends if the server can do that."""
     start = part.stat().st_size if part.exists() else 0
-    response = _request(url, start, destination)
-    if response is None:
-        kind, _, right = checksum.partition(":")
-        if _digest(part, kind) != right:
-            part.unlink()
-            _download(url, part, destination, checksum)
-        return
-    with response:
+    with _request(url, start, destination) as response:
         if response.status != HTTPStatus.PARTIAL_CONTENT:  # the whole file, whatever was asked for
             part.unlink(missing_ok=True)
             start = 0
@@ -124,8 +118,8 @@ def _download(url: str, part: Path, destination: Path, checksum: str) -> None:
                 progress.advance(task, len(block))
 
 
-def _request(url: str, start: int, destination: Path) -> HTTPResponse | None:
-    """Ask for the bytes from ``start`` on; None (never for 0) if the server cannot continue there."""
+def _request(url: str, start: int, destination: Path) -> HTTPResponse:
+    """Ask for the bytes from ``start`` on, or for all if the server cannot continue there."""
     if not url.startswith(("http://", "https://")):
         raise DataError(f"Cannot download {url}: not an http or https address; correct it.")
     headers = {"User-Agent": "strobe"} | ({"Range": f"bytes={start}-"} if start else {})
@@ -136,7 +130,7 @@ def _request(url: str, start: int, destination: Path) -> HTTPResponse | None:
         if isinstance(error, HTTPError):
             error.close()
             if start and error.code == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
-                return None
+                return _request(url, 0, destination)
             reason = error
         raise DataError(
             f"Cannot download {url}: {_one_line(reason)}; check the address and the network, or download "
@@ -146,7 +140,7 @@ def _request(url: str, start: int, destination: Path) -> HTTPResponse | None:
         total = start + (response.length or 0)
         if response.headers["Content-Range"] != f"bytes {start}-{total - 1}/{total}":
             response.close()
-            return None
+            return _request(url, 0, destination)
     return response
 
 

@@ -46,7 +46,7 @@ class Epoch:
     more batches are made, and those under way are taken: SPDL then stops at once, not up to 0.1 s later.
     """
 
-    def __init__(self, loader: "SpdlLoader") -> None:
+    def __init__(self, loader: ThreadLoader, *, ordered: bool) -> None:
         from spdl.pipeline import AsyncQueue, PipelineBuilder
 
         workers = loader.num_workers
@@ -56,7 +56,7 @@ class Epoch:
         self._stopping = threading.Event()  # no more batches are made
         self._over = threading.Event()  # all results were taken
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="loader", initializer=become_worker)
-        order = "input" if loader.engine.ordered else "completion"
+        order = "input" if ordered else "completion"
         ready = max(1, ((loader.prefetch_factor or 1) - 1) * workers)
         builder: Any = PipelineBuilder()
         self._pipeline = (
@@ -121,28 +121,12 @@ class Epoch:
         return _attempt(lambda: self._loader.batch(task))
 
 
-class SpdlLoader(ThreadLoader):
-    """Batches of a pipeline for each epoch."""
-
-    engine: "SpdlEngine"
-
-    def beside(self) -> Generator[Batch, None, None]:
-        """An epoch's batches."""
-        epoch = Epoch(self)
-        try:
-            yield from epoch
-        finally:
-            epoch.stop()
-
-
 class SpdlEngine(ThreadEngine):
     """An SPDL pipeline for each epoch. Its items are whole batches, which cost about 0.2 ms each beside their loading.
 
     Batches are passed on without a copy, and decoders that release Python's lock run in parallel. Unless ``ordered``,
     batches come as soon as they are ready. Raises a :class:`DataError` if SPDL is not installed.
     """
-
-    loads = SpdlLoader
 
     def __init__(self, *, ordered: bool, **common: Any) -> None:
         try:
@@ -151,3 +135,11 @@ class SpdlEngine(ThreadEngine):
             raise DataError(f"engine=spdl cannot be used ({error}); install SPDL with: pip install '.[spdl]'") from None
         super().__init__(**common)
         self.ordered = ordered
+
+    def beside(self, loader: ThreadLoader) -> Generator[Batch, None, None]:
+        """An epoch's batches, of a pipeline of its own."""
+        epoch = Epoch(loader, ordered=self.ordered)
+        try:
+            yield from epoch
+        finally:
+            epoch.stop()

@@ -1,7 +1,7 @@
 """What engines share whose threads, in the training process, make whole batches."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Generator
-from typing import ClassVar
 
 import torch
 
@@ -26,11 +26,7 @@ class ThreadLoader:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Generator[Batch, None, None]:
-        yield from self.beside() if self.num_workers else map(self.batch, self.batch_sampler)
-
-    def beside(self) -> Generator[Batch, None, None]:
-        """An epoch's batches, made by threads that end with it."""
-        raise NotImplementedError
+        yield from self.engine.beside(self) if self.num_workers else map(self.batch, self.batch_sampler)
 
     def batch(self, indices: Indices) -> Batch:
         """One batch."""
@@ -38,10 +34,8 @@ class ThreadLoader:
         return (pixels.pin_memory(), labels.pin_memory()) if self.pinned else (pixels, labels)
 
 
-class ThreadEngine:
+class ThreadEngine(ABC):
     """``num_workers`` threads, each with ``prefetch_factor`` batches; ``pin_memory=None`` pins what goes to a GPU."""
-
-    loads: ClassVar[type[ThreadLoader]]
 
     def __init__(self, *, num_workers: int, prefetch_factor: int, pin_memory: bool | None) -> None:
         self.num_workers = num_workers
@@ -52,4 +46,8 @@ class ThreadEngine:
         """Batches of ``dataset``; ``seed`` is not used: threads would draw from training's random numbers."""
         pinned = device.type in PINNING and self.pin_memory is not False
         read_pinned(dataset, pinned)
-        return self.loads(self, dataset, batches, pinned)
+        return ThreadLoader(self, dataset, batches, pinned)
+
+    @abstractmethod
+    def beside(self, loader: ThreadLoader) -> Generator[Batch, None, None]:
+        """An epoch's batches, made by threads that end with it."""

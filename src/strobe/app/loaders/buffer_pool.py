@@ -52,13 +52,8 @@ def _over(storage: UntypedStorage, shape: Sequence[int], dtype: torch.dtype) -> 
 
 
 def shared(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """A contiguous tensor in new shared memory, which a process can pass on without a copy."""
+    """A contiguous tensor in new memory, shared with the workers that this process starts, forked or spawned."""
     return _over(UntypedStorage._new_shared(prod(shape) * dtype.itemsize), shape, dtype)  # type: ignore[no-untyped-call]
-
-
-def shared_zeros(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """Zeros in memory that this process shares with the workers it starts, forked or spawned."""
-    return shared(shape, dtype).zero_()
 
 
 def _users(storage: UntypedStorage) -> int:

@@ -10,11 +10,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strobe.app.loaders.base import BatchData, FileLoader, LoadedData, Loader, Selection
-from strobe.app.loaders.buffer_pool import shared_zeros
+from strobe.app.loaders.buffer_pool import shared
 from strobe.app.loaders.photos import framed
 from strobe.app.loaders.pil import PilLoader
 from strobe.app.loaders.sources import MOST_PIXELS, PhotoSource, TileSource
-from strobe.app.loaders.threads import threads
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.app.native import photos, tiles
 from strobe.app.native.build import load
@@ -47,7 +46,7 @@ class NativeLoader(Loader[TileSource | PhotoSource]):
         self.dct_scaling = dct_scaling
         # In shared memory: otherwise each worker would warn, in each epoch. Two workers that meet their first
         # such file within a microsecond may both warn.
-        self._warned = shared_zeros((1,), torch.bool)
+        self._warned = shared((1,), torch.bool).zero_()
 
     def dataset(self, source: TileSource | PhotoSource) -> LoadedData:
         """A data set of whole batches; without a compiler, raises a :class:`DataError` that says what to install."""
@@ -80,7 +79,7 @@ class NativeData(BatchData):
         source, contents = self.source, selection.contents
         with span("read+decode" if contents is None else "decode", len(pixels)):
             files = source.files(selection.images, contents)
-            unread = self.operate(pixels, selection, files, self.loader.threads or threads())
+            unread = self.operate(pixels, selection, files, self.loader.threads or torch.get_num_threads())
         for place in unread.nonzero().flatten().tolist():
             file = int(selection.images[place])
             path, how = source.paths[file], self.how(file, selection.epoch)
@@ -127,7 +126,7 @@ class NativePhotos(NativeData):
         self.others = PilLoader(scale="device")
         self.shape = (3, source.framing.size, source.framing.size)
         # Height and width; 0: unknown; -1: not for the operators. In memory that all workers share.
-        self.sizes = shared_zeros((len(source), 2), torch.int32)
+        self.sizes = shared((len(source), 2), torch.int32).zero_()
 
     def operate(self, pixels: Tensor, selection: Selection, files: Files, threads: int) -> Tensor:
         """A photo of unknown size gets an impossible box, and is left to Pillow."""

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from strobe.app.config.schema import ONE_CROP
 from strobe.app.loaders.base import BatchData, Loader, Selection
-from strobe.app.loaders.packing import Contents, Images, Layout, MappedImages, Planes, packed
+from strobe.app.loaders.packing import Contents, Layout, MappedImages, packed
 from strobe.app.loaders.pil import PilLoader
-from strobe.app.loaders.shards import StreamedShards, open_shards
+from strobe.app.loaders.shards import Images, StreamedShards, open_shards
 from strobe.app.loaders.sources import PathTable, PhotoSource, TileSource
 from strobe.app.loaders.tifffile import TifffileLoader
 from strobe.callbacks.spans import span
@@ -41,9 +42,8 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
     def dataset(self, source: TileSource | PhotoSource) -> "PackedData":
         """A data set of whole batches; all splits share a table of paths, so files are checked once.
 
-        Raises:
-            DataError: A file cannot be read or differs from the others, or there is no room for the pack.
-            ConfigError: The crop of a photo changes from epoch to epoch, or from split to split.
+        Raises a DataError if a file cannot be read or differs from the others, or there is no room for the pack, a
+        ConfigError if a photo's crop changes.
         """
         contents = contents_of(source)
         bands = source.bands if isinstance(source, TileSource) else (0, 1, 2)
@@ -58,7 +58,8 @@ class PackedLoader(Loader[TileSource | PhotoSource]):
             reach = contents.objects.storage.reach if contents.objects else self.reach
             return open_shards(self.shards, reach, contents, Path(self.directory), stream=self.stream)
         path, manifest = packed(Path(self.directory), contents, verify=self.verify)
-        return MappedImages(path, manifest.layout, manifest.sources.count)
+        count = manifest.sources.count
+        return MappedImages(manifest.layout, count, [(path, count, 0)], "start again to rebuild the pack")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_latest": None}
@@ -72,8 +73,9 @@ class PackedData(BatchData):
     ) -> None:
         super().__init__(loader, replace(source, paths=PathTable(()), objects=None))  # which workers do not need
         self.images = images
-        self.planes = Planes(images, [images.layout.bands.index(band) for band in bands])
-        self.shape, self.dtype = self.planes.shape, self.planes.dtype
+        layout = images.layout
+        self.planes = tuple(map(layout.bands.index, bands))
+        self.shape, self.dtype = (len(bands), *layout.shape[1:]), layout.tensor_dtype
 
     @property
     def fetches(self) -> bool:
@@ -83,7 +85,7 @@ class PackedData(BatchData):
     def fill(self, pixels: Tensor, selection: Selection) -> None:
         """One gather."""
         with span("read", len(pixels)):
-            self.planes.gather(selection.images, pixels)
+            self.images.gather(selection.images, self.planes, pixels.view(torch.uint8).view(len(pixels), -1))
 
 
 def contents_of(source: TileSource | PhotoSource) -> Contents:

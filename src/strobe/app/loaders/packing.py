@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from rich.filesize import decimal
 from torch import Tensor
 
 from strobe.app.loaders.base import unreadable
-from strobe.app.loaders.threads import DISK_THREADS, threads
+from strobe.app.loaders.threads import DISK_THREADS
 from strobe.app.storage.folder import Objects
 from strobe.errors import DataError, disk_errors
 from strobe.present.terminal import clock, shown
@@ -132,8 +133,7 @@ class Contents:
         archive and ``cp -p`` give many files the same mtime, so two swapped tiles differ only in ctime. The
         inode would add nothing, and on some network disks it changes with each mount.
         """
-        paths, start = self.paths, len(common_folder(self.paths))
-        names = digest(b"\0".join(os.fsencode(path[start:]) for path in paths))
+        paths, names = self.paths, names_of(self.paths)
         if self.objects is not None:
             sizes, versions = self.objects.sizes, self.objects.versions
             return Sources(len(paths), int(sizes.sum()), 0, names, digest(sizes.tobytes() + versions.tobytes()))
@@ -162,6 +162,12 @@ def common_folder(paths: Sequence[str]) -> str:
     scheme, separator, _ = paths[0].partition("://")
     ends = [path.removeprefix(scheme + separator) if separator else path for path in (min(paths), max(paths))]
     return (scheme + separator if separator else "") + os.path.commonpath(list(map(os.path.dirname, ends)))
+
+
+def names_of(paths: Sequence[str]) -> str:
+    """A digest of a set's paths below their common folder, in order: the same on each machine and in storage."""
+    start = len(common_folder(paths))
+    return digest(b"\0".join(os.fsencode(path[start:]) for path in paths))
 
 
 def packed(directory: Path, contents: Contents, *, verify: bool) -> tuple[Path, Manifest]:
@@ -260,7 +266,7 @@ def _write(partial: Path, contents: Contents, size: int) -> str:
     """Write all pixels, and return their checksum."""
     paths, layout, checksum = contents.paths, contents.layout, _new_checksum()
     chunks = range(0, len(paths), _CHUNK)
-    with partial.open("wb") as file, ThreadPoolExecutor(threads()) as pool:
+    with partial.open("wb") as file, ThreadPoolExecutor(torch.get_num_threads()) as pool:
         os.posix_fallocate(file.fileno(), 0, size)  # a full disk fails here, not with SIGBUS where the file is mapped
         for start in shown(chunks, "Packing"):
             for image in pool.map(contents.read, paths[start : start + _CHUNK]):
@@ -289,66 +295,39 @@ def mapped(path: Path, shape: tuple[int, int], *, start: int = 0, remedy: str) -
 
 
 class MappedImages:
-    """Images of one shape in a file; a copy in another process maps the file again."""
+    """Images of one shape in files of ``each`` images, of which the last may have fewer; a copy maps the files again.
 
-    def __init__(self, path: Path, layout: Layout, count: int) -> None:
-        self.path = path
-        self.layout = layout
-        shape = count, layout.image_bytes
-        self.rows = mapped(path, shape, remedy="start again to rebuild the pack")  # (count, bytes of an image)
-        self._pieces: dict[tuple[int, ...], tuple[Tensor, Tensor | None]] = {}
+    ``parts`` are the path of each file, its images, and the byte at which they begin; ``gap`` bytes precede each image.
+    """
 
-    @property
-    def paths(self) -> list[str]:
-        """The one file."""
-        return [str(self.path)]
+    def __init__(
+        self, layout: Layout, each: int, parts: Sequence[tuple[Path, int, int]], remedy: str, gap: int = 0
+    ) -> None:
+        self.layout, self.each = layout, each
+        self.paths = [str(path) for path, *_ in parts]
+        self._made = layout, each, parts, remedy, gap
+        length = gap + layout.image_bytes
+        found = (mapped(path, (count, length), start=start, remedy=remedy) for path, count, start in parts)
+        self.rows = [rows[:, gap:] for rows in found]  # of each file (images, bytes of an image) uint8
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return MappedImages, (self.path, self.layout, len(self.rows))
+        return MappedImages, self._made
 
     def gather(self, chosen: Tensor, planes: tuple[int, ...], out: Tensor) -> None:
         """Copy ``planes`` of images ``chosen`` (N,) int64 to ``out`` (N, bytes of all these planes) uint8."""
-        if planes not in self._pieces:
-            self._pieces[planes] = self._cut(planes)
-        rows, places = self._pieces[planes]
-        if places is not None:
-            chosen = (chosen[:, None] * self.layout.shape[0] + places).view(-1)
-            out = out.view(len(chosen), -1)
-        torch.index_select(rows, 0, chosen, out=out)
-
-    def _cut(self, planes: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
-        """The rows that hold these planes: those of an image side by side or, with their places in it, one by one."""
-        first, count, length = planes[0], len(planes), self.layout.plane_bytes
-        if planes == tuple(range(first, first + count)):
-            return self.rows[:, first * length : (first + count) * length], None
-        return self.rows.view(-1, length), torch.tensor(planes)
+        length, files = self.layout.plane_bytes, chosen // self.each
+        for begin, end in runs(planes):
+            target = out[:, begin * length : end * length]
+            columns = slice(planes[begin] * length, (planes[end - 1] + 1) * length)
+            if len(self.rows) == 1:
+                torch.index_select(self.rows[0][:, columns], 0, chosen, out=target)
+                continue
+            for file in sorted(set(files.tolist())):
+                here = (files == file).nonzero().flatten()
+                target[here] = self.rows[file][:, columns].index_select(0, chosen[here] - file * self.each)
 
 
-class Images(Protocol):
-    """Images of one layout, in one file or in many, on the disk or in storage."""
-
-    @property
-    def layout(self) -> Layout:
-        """Of each image."""
-
-    @property
-    def paths(self) -> list[str]:
-        """Their files on this machine."""
-
-    def gather(self, chosen: Tensor, planes: tuple[int, ...], out: Tensor) -> None:
-        """As :meth:`MappedImages.gather`."""
-
-
-class Planes:
-    """Some planes of images, in any order."""
-
-    def __init__(self, images: Images, planes: Sequence[int]) -> None:
-        layout = images.layout
-        self.images = images
-        self.planes = tuple(planes)
-        self.shape = (len(planes), *layout.shape[1:])  # of one image
-        self.dtype = layout.tensor_dtype
-
-    def gather(self, chosen: Tensor, out: Tensor) -> None:
-        """Copy images ``chosen`` (N,) int64 to ``out`` (N, C, H, W), contiguous, on torch's threads."""
-        self.images.gather(chosen, self.planes, out.view(torch.uint8).view(len(chosen), -1))
+def runs(planes: Sequence[int]) -> list[tuple[int, int]]:
+    """From which place to which of ``planes`` they lie side by side in an image."""
+    begins = [place for place, plane in enumerate(planes) if not place or plane != planes[place - 1] + 1]
+    return list(pairwise([*begins, len(planes)]))

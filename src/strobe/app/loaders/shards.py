@@ -7,21 +7,19 @@ there, a request for each image.
 
 import json
 import logging
-import os
 import struct
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from strobe.app.loaders.packing import Contents, Images, Layout, common_folder, digest, mapped, require_room
-from strobe.app.loaders.threads import threads
+from strobe.app.loaders.packing import Contents, Layout, MappedImages, digest, names_of, require_room, runs
 from strobe.app.storage.address import is_remote
 from strobe.app.storage.local import LocalFolder
 from strobe.app.storage.objects import Storage
@@ -70,16 +68,16 @@ class Shards:
         """The bytes of each file."""
         return {name: self.bytes(number) for number, name in enumerate(self.files)}
 
+    def mapped(self, folder: Path) -> MappedImages:
+        """The images of the files in this folder."""
+        parts = [(folder / name, self.images(number), self.start(number)) for number, name in enumerate(self.files)]
+        remedy = "the same pack command writes it again"
+        return MappedImages(self.layout, self.each, parts, remedy, PREFIX)
+
 
 def place_of(where: str, reach: Mapping[str, Any]) -> LocalFolder | Storage:
     """Where shards lie: a folder, or what is at an address in storage, reached as ``reach`` says."""
     return Storage(where, **reach) if is_remote(where) else LocalFolder(Path(where))
-
-
-def names_of(paths: Sequence[str]) -> str:
-    """A digest of a set's paths below their common folder, in order: the same on each machine and in storage."""
-    start = len(common_folder(paths))
-    return digest(b"\0".join(os.fsencode(path[start:]) for path in paths))
 
 
 def write_shards(out: str, contents: Contents, labels: Tensor, *, endpoint: str | None) -> Shards:
@@ -100,7 +98,7 @@ def write_shards(out: str, contents: Contents, labels: Tensor, *, endpoint: str 
         lacking = _lacking(place, shards.sizes)
         left = [number for number, name in enumerate(shards.files) if name in lacking]
         log.info("%d of %d shards are to be written to %s", len(left), total, out)
-        with ThreadPoolExecutor(threads()) as pool:
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             for number in shown(left, "Shards"):
                 first = number * each
                 images = range(first, first + shards.images(number))
@@ -139,7 +137,7 @@ def _index(shards: Shards) -> dict[str, Any]:
 
 def open_shards(
     where: str, reach: Mapping[str, Any], contents: Contents, directory: Path, *, stream: bool = False
-) -> Images:
+) -> "Images":
     """The shards of these files; those in storage are copied to a folder of ``directory`` first, unless ``stream``.
 
     Raises a :class:`DataError` if there are none, they are of other files or another form, or there is no room.
@@ -154,9 +152,9 @@ def open_shards(
     if not contents.layout.agrees(shards.layout) or not same:
         raise DataError(f"loader.shards={where} holds other images than data.root, or in another form; {again} OTHER")
     if isinstance(place, LocalFolder):
-        return MappedShards(place.path, shards)
+        return shards.mapped(place.path)
     if not stream:
-        return MappedShards(_copied(where, place, shards, directory), shards)
+        return shards.mapped(_copied(where, place, shards, directory))
     _require(where, place, shards.sizes)
     return StreamedShards(place, shards)
 
@@ -193,49 +191,13 @@ def _lacking(place: LocalFolder | Storage, sizes: Mapping[str, int]) -> dict[str
     return {name: size for name, size in sizes.items() if there.get(name) != size}
 
 
-class MappedShards:
-    """Images of one shape in several files."""
-
-    def __init__(self, folder: Path, shards: Shards) -> None:
-        self.folder, self.shards, self.layout = folder, shards, shards.layout
-        remedy = "the same pack command writes it again"
-        self.rows: list[Tensor] = []  # (images, bytes of an image) uint8 of each shard
-        for number, name in enumerate(shards.files):
-            shape = shards.images(number), shards.item
-            items = mapped(folder / name, shape, start=shards.start(number), remedy=remedy)
-            self.rows.append(items[:, PREFIX:])
-
-    @property
-    def paths(self) -> list[str]:
-        """The files."""
-        return [str(self.folder / name) for name in self.shards.files]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return MappedShards, (self.folder, self.shards)
-
-    def gather(self, chosen: Tensor, planes: tuple[int, ...], out: Tensor) -> None:
-        """As :meth:`strobe.app.loaders.packing.MappedImages.gather`."""
-        length, shards = self.layout.plane_bytes, chosen // self.shards.each
-        out = out.view(len(chosen), len(planes), length)
-        for shard in sorted(set(shards.tolist())):
-            here = (shards == shard).nonzero().flatten()
-            rows = self.rows[shard]
-            inside = chosen[here] - shard * self.shards.each
-            for place, plane in enumerate(planes):
-                out[here, place] = rows[:, plane * length : (plane + 1) * length].index_select(0, inside)
-
-
 @dataclass(frozen=True)
 class StreamedShards:
     """The same images where they lie in storage: a request for each, and for each run of planes; nothing is kept."""
 
     storage: Storage
     shards: Shards
-
-    @property
-    def paths(self) -> list[str]:
-        """No file of this machine."""
-        return []
+    paths: ClassVar[list[str]] = []  # no file of this machine
 
     @property
     def layout(self) -> Layout:
@@ -243,14 +205,15 @@ class StreamedShards:
         return self.shards.layout
 
     def gather(self, chosen: Tensor, planes: tuple[int, ...], out: Tensor) -> None:
-        """As :meth:`MappedShards.gather`; raises a :class:`DataError` that names what cannot be fetched."""
+        """As :meth:`MappedImages.gather`; raises a :class:`DataError` that names what cannot be fetched."""
         length, shards = self.layout.plane_bytes, self.shards
-        begins = [place for place, plane in enumerate(planes) if not place or plane != planes[place - 1] + 1]
-        runs = list(pairwise([*begins, len(planes)]))
-        parts = []
+        parts, pieces = [], runs(planes)
         for room, image in zip(out.view(len(chosen), len(planes), length).numpy(), chosen.tolist(), strict=True):
             shard, place = divmod(image, shards.each)
             start = shards.start(shard) + place * shards.item + PREFIX
-            for begin, end in runs:
+            for begin, end in pieces:
                 parts.append((shards.files[shard], start + planes[begin] * length, room[begin:end].reshape(-1).data))
         self.storage.fetch_parts(parts)
+
+
+Images = MappedImages | StreamedShards

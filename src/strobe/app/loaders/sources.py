@@ -158,11 +158,7 @@ class PhotoSource(FileSource):
         return self.framing.size, self.framing.size
 
     def stored_size(self) -> tuple[int, int]:
-        """The median size of a sample of the photos, from their headers.
-
-        Raises:
-            OSError: none of them can be read.
-        """
+        """The median size of a sample of the photos, from their headers; an OSError if none of them can be read."""
         from PIL import Image
 
         sizes = []

@@ -1,4 +1,7 @@
-"""How many threads a loader may use: all of training's in the training thread, one in a worker beside it."""
+"""How many threads a loader may use: all of training's in the training thread, one in a worker beside it.
+
+There may be a worker for each core. In its worker processes torch's DataLoader sets one thread, too.
+"""
 
 import threading
 
@@ -21,11 +24,3 @@ def become_worker() -> None:
         again = threading.Thread(target=torch.set_num_threads, args=(before,))
         again.start()
         again.join()
-
-
-def threads() -> int:
-    """Threads for one batch: as many as torch uses, but one in a worker, since there may be a worker for each core.
-
-    In its worker processes torch's DataLoader sets one thread too.
-    """
-    return torch.get_num_threads()

@@ -270,10 +270,6 @@ const char* measure_jpeg(Bytes photo, Size& size) {
   return with_photo(photo, [&](jpeg_decompress_struct& jpeg) { size = {jpeg.image_height, jpeg.image_width}; });
 }
 
-const char* crop_jpeg(Bytes photo, const Box& box, uint8_t* out) {
-  return square_jpeg(photo, box, 0, false, out);
-}
-
 const char* square_jpeg(Bytes photo, const Box& box, int64_t side, bool scaled, uint8_t* out) {
   Memory& reused = memory();
   return with_photo(photo, [&](jpeg_decompress_struct& jpeg) {

@@ -30,11 +30,9 @@ inline bool may_be_jpeg(Bytes photo) { return photo.size() >= 2 && photo[0] == 0
 // The size of a photo, by its header alone.
 const char* measure_jpeg(Bytes photo, Size& size);
 
-// The box as it is: out is (3, height, width).
-const char* crop_jpeg(Bytes photo, const Box& box, uint8_t* out);
-
-// The box as a square: out is (3, side, side). Another size is resampled as Pillow does (resample.h). When `scaled`,
-// the photo is decoded at the smallest of 1/8, 2/8 .. 8/8 of its size that leaves the box no smaller than the square.
+// The box as a square: out is (3, side, side). Of another size, it is resampled as Pillow does (resample.h). When
+// `scaled`, the photo is decoded at the smallest of 1/8, 2/8 .. 8/8 of its size that leaves the box no smaller than the
+// square. A side of 0 leaves the box as it is: out is (3, height, width).
 const char* square_jpeg(Bytes photo, const Box& box, int64_t side, bool scaled, uint8_t* out);
 
 }  // namespace strobe

@@ -46,7 +46,7 @@ Tensor decode_crop_jpeg(Tensor data, int64_t top, int64_t left, int64_t height, 
       "a box of ", height, " x ", width);
   Tensor out = torch::stable::new_empty(data, {3, height, width}, ScalarType::Byte);
   auto* const pixels = static_cast<uint8_t*>(out.mutable_data_ptr());
-  const char* refused = crop_jpeg(numbers<uint8_t>(data), {top, left, height, width}, pixels);
+  const char* refused = square_jpeg(numbers<uint8_t>(data), {top, left, height, width}, 0, false, pixels);
   STD_TORCH_CHECK(refused == nullptr, "The photo cannot be decoded: ", refused);
   return out;
 }

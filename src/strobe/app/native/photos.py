@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from strobe.app.native.build import Library, operators
-from strobe.app.native.files import Files, statuses
+from strobe.app.native.files import Files
 from strobe.app.native.system import JPEG, PHOTOS
 
 LIBRARY = Library(
@@ -13,14 +13,6 @@ LIBRARY = Library(
     header=JPEG,
     packages=PHOTOS,
     serves="loader=native for photos",
-    fakes=(
-        ("strobe::decode_crop_jpeg", lambda data, _top, _left, height, width: data.new_empty((3, height, width))),
-        (
-            "strobe::measure_photos",
-            lambda _, ends, files, _t: ends.new_empty((len(ends if files is None else files), 2)),
-        ),
-        ("strobe::read_photos", statuses),
-    ),
 )
 
 
@@ -46,27 +38,16 @@ def measure_photos(files: Files, *, threads: int) -> Tensor:
 
 
 def read_photos(out: Tensor, files: Files, boxes: Tensor, *, scaled: bool, threads: int) -> Tensor:
-    """Fill ``out`` with a square of each photo; releases the GIL.
+    """Fill ``out`` (N, 3, S, S) uint8 with a square of each photo; releases the GIL.
 
-    A box is resampled as by Pillow, rows first, bit for bit; where Pillow 13 takes columns first, single pixels differ
-    by one level. With ``scaled``, libjpeg decodes the photo at the smallest of 1/8, 2/8 .. 8/8 of its size that leaves
-    the box no smaller than the square. Random resized crops to 224 of photos of 800x533 then differ from torchvision's
-    by 0.8 levels on average, and by up to 50 along sharp edges; without ``scaled`` by 0.002 and 2 at most.
+    ``boxes`` (N, 4) int64 are top, left, height and width, in pixels of the photo. They are resampled as by Pillow,
+    rows first, bit for bit; where Pillow 13 takes columns first, single pixels differ by one level. With ``scaled``,
+    libjpeg decodes the photo at the smallest of 1/8, 2/8 .. 8/8 of its size that leaves the box no smaller than the
+    square. Random resized crops to 224 of photos of 800x533 then differ from torchvision's by 0.8 levels on average,
+    and by up to 50 along sharp edges; without ``scaled`` by 0.002 and 2 at most.
 
-    Args:
-        out: (N, 3, S, S) uint8, contiguous, on the CPU; its memory may be pinned or shared.
-        files: N of them.
-        boxes: (N, 4) int64: top, left, height, width, in pixels of the photo.
-        scaled: whether a photo may shrink while it is decoded.
-        threads: on how many, the caller's among them.
-
-    Returns:
-        (N,) uint8: 0 where the photo was read. 1 where :func:`decode_crop_jpeg` could not read it, or it is smaller
-        than its box; its place in ``out`` then holds anything.
-
-    Raises:
-        RuntimeError: an argument is not as above.
-        DataError: the operators cannot be compiled; says what to install.
+    Returns (N,) uint8: 0 where the photo was read. 1 where :func:`decode_crop_jpeg` could not read it, or it is smaller
+    than its box; its place in ``out`` then holds anything. Memory, threads and errors are as of ``tiles.read_tiles``.
     """
     status: Tensor = operators(LIBRARY).read_photos(out, *files, boxes, scaled, threads)
     return status

@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any, Literal
 
 from strobe.overrides import quoted
@@ -21,7 +20,6 @@ from strobe.records.sweep import INTERRUPTED
 
 ROOT = Path(__file__).parents[4]
 PATIENCE = 30.0  # seconds in which a run that is told to end can write its record
-NOTHING: Mapping[str, str] = MappingProxyType({})
 # In the new process, before it becomes the training: end it when this one dies, however that happens (prctl(2)), and
 # let it hear Ctrl-C, which a shell's background commands ignore.
 START = """
@@ -46,15 +44,13 @@ class Ended:
 
 
 def train(
-    overrides: Sequence[str], folder: Path, *, timeout: float | None = None, variables: Mapping[str, str] = NOTHING
+    overrides: Sequence[str], folder: Path, *, timeout: float | None = None, variables: Mapping[str, str] | None = None
 ) -> Ended:
     """Run ``train.py`` with these overrides in a process and session of its own; it writes into ``folder``.
 
     Its output goes to ``output.txt`` there. After ``timeout`` seconds it is ended and counts as failed. In any case no
-    process of its session is left. Call this from the main thread.
-
-    Raises:
-        KeyboardInterrupt: After Ctrl-C or SIGTERM; the run got 30 s to write its record, or less on a second request.
+    process of its session is left. Call this from the main thread. After Ctrl-C or SIGTERM the run gets 30 s to
+    write its record, or less on a second request.
     """
     if not (ROOT / "train.py").is_file():
         return Ended("failed", "there is no train.py: this needs a checkout of Strobe's repository", 0.0, folder)
@@ -89,13 +85,13 @@ def train(
 
 @contextlib.contextmanager
 def _session(
-    overrides: Sequence[str], folder: Path, output: IO[bytes], variables: Mapping[str, str]
+    overrides: Sequence[str], folder: Path, output: IO[bytes], variables: Mapping[str, str] | None
 ) -> Iterator["subprocess.Popen[bytes]"]:
     """The run's process; after the block nothing of its session is left."""
     training = [sys.executable, str(ROOT / "train.py"), *overrides, f"hydra.run.dir={quoted(folder)}"]
     process = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", START, str(os.getpid()), *training],
-        env={**os.environ, **variables},
+        env={**os.environ, **(variables or {})},
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=subprocess.STDOUT,

@@ -19,9 +19,9 @@ from strobe.app.build.trainer import lone_trainer
 from strobe.app.config.compose import recomposed
 from strobe.app.config.register import workers_beside
 from strobe.app.data.base import ImageData
-from strobe.app.engines.base import BatchLoader
+from strobe.app.engines.base import BatchLoader, WholeBatches
+from strobe.app.engines.sampler import Indices
 from strobe.app.loaders.base import Batch
-from strobe.app.run.batches import load_batch, repeat, same_images
 from strobe.app.run.storage import STORAGE, measure_storage
 from strobe.callbacks.accelerators import is_accelerator
 from strobe.callbacks.batches import bytes_of
@@ -39,6 +39,7 @@ from strobe.records.run import alternative_of
 
 log = logging.getLogger(__name__)
 
+BATCH_KEYS = ("batch_size", "val_batch_size", "augment")  # of data; the images are the same whatever these are
 PATIENCE, HOPELESS = 10.0, 10.0  # seconds of a step; times as long as the run's own, per image
 APART = "the ranks could not measure together: they must outlive training, as those of trainer.strategy=ddp do"
 
@@ -213,8 +214,7 @@ class Ceilings(Sides):
     def _standing(self, cfg: DictConfig, data: ImageData, longest: float = math.inf) -> Standing | None:
         """A warm model of this configuration; None if it cannot train, or not in this process alone.
 
-        Raises:
-            TooSlowError: A step takes longer than ``longest``, in seconds.
+        Raises a TooSlowError for a step that takes longer than ``longest``, in seconds.
         """
         try:
             if (trainer := lone_trainer(cfg)).world_size > 1:
@@ -231,10 +231,8 @@ class Ceilings(Sides):
     def _beside(self, own: Standing, cfg: DictConfig, data: ImageData) -> tuple[Rate | None, list[float | None] | None]:
         """Another model in turns with the run's own: its rate, and the ratio of the two with its interval.
 
-        None if the two cannot both exist, for lack of memory; the run's own is then released.
-
-        Raises:
-            TooSlowError: The other one is so slow that its turns would take minutes.
+        None if the two cannot both exist, for lack of memory; the run's own is then released. Raises a TooSlowError for
+        one so slow that its turns would take minutes.
         """
         longest = max(PATIENCE, HOPELESS * own.step * cfg.data.batch_size / self.cfg.data.batch_size)
         other = None
@@ -362,3 +360,23 @@ def unweighted(cfg: DictConfig) -> DictConfig:
     settings = cfg.copy()
     settings.model.weights = None
     return settings
+
+
+def load_batch(data: ImageData) -> Batch:
+    """One batch of the training images, loaded in this process."""
+    dataset = data.datasets["train"]
+    count = min(data.batch_size, len(dataset))
+    return WholeBatches(dataset).__getitems__(Indices(range(count), split="train", epoch=0, number=0))
+
+
+def repeat(batch: Batch, size: int) -> Batch:
+    """A batch of ``size`` images, made by repeating those of another one."""
+    pixels, labels = batch
+    times = -(-size // len(labels))
+    return pixels.repeat(times, *(1 for _ in pixels.shape[1:]))[:size].contiguous(), labels.repeat(times)[:size]
+
+
+def same_images(cfg: DictConfig, other: DictConfig) -> bool:
+    """Whether both read the same images, in whatever batches."""
+    first, second = ({key: value for key, value in c.data.items() if key not in BATCH_KEYS} for c in (cfg, other))
+    return first == second

@@ -17,15 +17,11 @@ PATIENCE = 2.0  # seconds for a step of a lone process to end
 
 
 class Ending(ending.Ending):
-    """Raises ``AskedToEnd`` between two batches.
-
-    Attributes:
-        ranks: the processes that this one started, once it was asked; it must end them.
-    """
+    """Raises ``AskedToEnd`` between two batches."""
 
     def __init__(self, requests: Requests) -> None:
         super().__init__(requests, _ask)
-        self.ranks: list[subprocess.Popen[bytes]] = []
+        self.ranks: list[subprocess.Popen[bytes]] = []  # that this process started and must end, once it was asked
 
     def join(self, trainer: Any) -> None:
         """Take part in its training, which may wait long for other ranks before it begins."""

@@ -42,11 +42,7 @@ def measure_storage(
     """Part of the record's ``ceilings.storage``: one of ``STORAGE``.
 
     All ranks call this at once; each fetches the objects in an order of its own, and the first one single ones before.
-    The storage's cache is left out.
-
-    Args:
-        seconds: of each rate, at most.
-        rows: of ``steps.csv``.
+    The storage's cache is left out. Each rate takes ``seconds``, at most; ``rows`` are of ``steps.csv``.
     """
     fetching, ranks = Fetching.of(data), sides.ranks
     order = np.random.default_rng(SEED + (ranks.rank if ranks else 0))
@@ -79,7 +75,7 @@ class Fetching:
         """That of the training images."""
         dataset, source = data.datasets["train"], data.found["train"]
         if isinstance(dataset, PackedData) and isinstance(dataset.images, StreamedShards):
-            images, planes = dataset.images, dataset.planes.planes
+            images, planes = dataset.images, dataset.planes
             size = len(planes) * images.layout.plane_bytes
 
             def parts(storage: Storage, files: Tensor) -> None:

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -66,12 +67,7 @@ MOST_FILES = 200  # of which it is asked whether the page cache holds them
 
 
 def run(cfg: DictConfig) -> None:
-    """Train as configured; the record in the run's directory says how it ended.
-
-    Raises:
-        StrobeError: Something that the user can fix.
-        SystemExit: 130 after Ctrl-C, 143 after SIGTERM, 129 when the terminal was closed; else of one's own callback.
-    """
+    """Train as configured; the record in the run's directory says how it ended, also by a signal, or by an error."""
     run_dir = Path(HydraConfig.get().runtime.output_dir)
     quieten()
     with requests() as asked:
@@ -285,24 +281,21 @@ def _no_space(run_dir: Path, cfg: DictConfig, model: nn.Module | None) -> DataEr
     )
 
 
-class Once(logging.Filter):
-    """Lets each message pass once: Python warns again whenever a library changes the filters."""
+def once() -> Callable[[logging.LogRecord], bool]:
+    """A filter that lets each message pass once: Python warns again whenever a library changes the filters."""
+    said = Counter[str]()
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._said: set[str] = set()
+    def new(record: logging.LogRecord) -> bool:
+        said[text := record.getMessage().split(": ", 2)[-1]] += 1  # less the file and the line that warn
+        return said[text] == 1
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether this message is new."""
-        before = len(self._said)
-        self._said.add(record.getMessage().split(": ", 2)[-1])  # less the file and the line that warn
-        return len(self._said) > before
+    return new
 
 
 def quieten() -> None:
     """Send warnings to the log, and drop those that Strobe's own record makes superfluous."""
     logging.captureWarnings(capture=True)
-    logging.getLogger("py.warnings").filters[:] = [Once()]
+    logging.getLogger("py.warnings").filters[:] = [once()]
     for name in ("lightning.pytorch", "botocore"):  # the latter says where it found credentials, used or not
         logging.getLogger(name).setLevel(logging.WARNING)
     for message in (

@@ -79,10 +79,3 @@ class Objects:
         start = len(self.storage.root) + 1
         keys = [address[start:] for address in addresses]
         return self.storage.fetch(keys, self.sizes[numbers].tolist(), self.versions[numbers].tolist(), cached=cached)
-
-
-def remote_folder(storage: Storage) -> RemoteFolder:
-    """All below a root; prepares its cache."""
-    listed = storage.listed()
-    storage.prepare(listed)
-    return RemoteFolder(storage, listed)

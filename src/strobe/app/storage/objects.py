@@ -92,7 +92,7 @@ class Storage:
         return {name: getattr(self, name) for name in ("endpoint", "requests", "timeout_seconds")}
 
     def listed(self) -> Listed:
-        """All objects below the root, of which each folder is listed by a request of its own."""
+        """All objects below the root, for which the cache makes room; each folder is listed by a request of its own."""
         store, _ = self._client()
         with self._explained(self.root):
             top = store.list_with_delimiter()
@@ -102,13 +102,11 @@ class Storage:
         keys = [key for part in parts for key in part.keys]
         order = sorted(range(len(keys)), key=keys.__getitem__)
         sizes, versions = (np.concatenate(of) for of in zip(*((one.sizes, one.versions) for one in parts), strict=True))
-        return Listed([keys[place] for place in order], sizes[order], versions[order])
-
-    def prepare(self, listed: Listed) -> None:
-        """Make room in the cache for these objects."""
+        listed = Listed([keys[place] for place in order], sizes[order], versions[order])
         if self.cache is not None:
             names = map(_name, listed.keys, listed.versions.tolist())
             self.cache.prepare(int(listed.sizes.sum()), lambda: set(names))
+        return listed
 
     def fetch(
         self, keys: Sequence[str], sizes: Sequence[int], versions: Sequence[int], *, cached: bool = True

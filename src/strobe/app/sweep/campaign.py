@@ -38,11 +38,9 @@ class Campaign:
         self._train, self._subdirectory = train, subdirectory
 
     def measure(self, cells: Sequence[SweepCell]) -> None:
-        """Train every run that has not completed; the record is saved before and after each.
+        """Train every run that has not completed; the record is saved before and after each, and after Ctrl-C.
 
-        Raises:
-            ConfigError: Two runs would get the same directory, or one that exists.
-            KeyboardInterrupt: After Ctrl-C or SIGTERM; the record says that the sweep was interrupted.
+        Raises a ConfigError if two runs would get the same directory, or one that exists.
         """
         sweep = self.sweep
         before, began = sweep.seconds, time.monotonic()
@@ -143,8 +141,7 @@ class Campaign:
 def opened(folder: Path, fresh: Sweep) -> Sweep:
     """The record of a command, with what an earlier record in the folder has measured.
 
-    Raises:
-        ConfigError: The folder holds runs without a record, or a sweep of another configuration.
+    Raises a ConfigError for runs without a record, or a sweep of another configuration.
     """
     earlier = read_sweep(folder)
     if earlier is None:

@@ -13,7 +13,7 @@ from strobe.app.config.register import register
 from strobe.errors import ConfigError, DataError, StrobeError
 from strobe.overrides import key_of
 from strobe.process.launch import refuse
-from strobe.records.sweep import Sweep, read_sweep
+from strobe.records.sweep import read_sweep
 
 LAUNCHER = "processes"
 FLAG = "sweep.fail_if_slower="
@@ -92,7 +92,9 @@ class Ending(Callback):
             return
         try:
             code = conclude(folder, config.sweep)
-            _tell_what_is_left(sweep)
+            left = [cell for cell in sweep.cells if not cell.runs] if sweep else []
+            if left:
+                print(f"{len(left)} of an earlier command were not started; give its values again to train them")
         finally:
             if sweep is not None and not any(run.status == "completed" for run in sweep.runs()):
                 sys.exit(1)
@@ -102,13 +104,6 @@ class Ending(Callback):
     def __reduce__(self) -> Any:
         """Register schemas and resolvers in the processes of other launchers, where nobody else does."""
         return _registered, ()
-
-
-def _tell_what_is_left(sweep: Sweep | None) -> None:
-    """Say which cells of an earlier command in this directory are still missing."""
-    left = [cell for cell in sweep.cells if not cell.runs] if sweep else []
-    if left:
-        print(f"{len(left)} of an earlier command were not started; give its values again to train them")
 
 
 def _registered() -> Ending:

@@ -55,11 +55,8 @@ class Processes:
     def measure(self, jobs: Sequence[Sequence[str]]) -> list[JobReturn]:
         """Train each of these cells ``sweep.repeats`` times; completed runs are not repeated.
 
-        The return values are images/s, the median of each cell's runs; None if none completed.
-
-        Raises:
-            ConfigError: A mistake that concerns the whole sweep, before anything is trained.
-            SystemExit: 130 after Ctrl-C, 143 after SIGTERM; completed runs are kept and compared.
+        The return values are images/s, the median of each cell's runs; None if none completed. A ConfigError tells of a
+        mistake that concerns the whole sweep, before anything is trained. After Ctrl-C, completed runs are compared.
         """
         check_bounds(OmegaConf.create({"sweep": self._config.sweep}))
         if started_by_torchrun():

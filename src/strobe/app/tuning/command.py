@@ -31,12 +31,7 @@ OWN = ("tune.", "hydra.", "sweep.")  # keys that train.py is not given
 
 
 def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Measuring]] = Measuring) -> None:
-    """Search, and show and keep what was found; ``measuring`` makes the machine.
-
-    Raises:
-        StrobeError: something that the user can put right.
-        KeyboardInterrupt: what was measured until then is kept, and the same command goes on from it.
-    """
+    """Search, and show and keep what was found, also where Ctrl-C ends it; ``measuring`` makes the machine."""
     console = output()
     check(cfg)
     require_one_device(cfg.trainer.devices)

@@ -22,11 +22,7 @@ MARK = "# @package _global_\n# Written by python -m strobe.tune"
 
 
 def destination(name: str) -> Path:
-    """Where a preset of this name is written.
-
-    Raises:
-        ConfigError: the name is not valid, or belongs to a preset that was not written by this command.
-    """
+    """Where a preset is written; its name must be valid, and not that of one which another hand wrote."""
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_-]{0,99}", name) or name.lower() in NO_TEXT:
         raise ConfigError(
             f"tune.save={name} is not a valid name; use letters, digits, - and _, such as tune.save=tuned"

@@ -96,8 +96,8 @@ def read_only(source: TileSource, size: int) -> Callable[[], Any]:
 
 def copying(data: Any, size: int) -> Callable[[], Any]:
     """The floor for a pack: the same bytes of it, in their order there, copied into memory that was used before."""
-    length = data.planes.shape[0] * data.images.layout.image_bytes // data.images.layout.shape[0]
-    pieces = cycle([piece for piece in torch.split(data.images.rows[:, :length], size) if len(piece) == size])
+    length = len(data.planes) * data.images.layout.image_bytes // data.images.layout.shape[0]
+    pieces = cycle([piece for piece in torch.split(data.images.rows[0][:, :length], size) if len(piece) == size])
     target = torch.ones(size, length, dtype=torch.uint8)
     return lambda: target.copy_(next(pieces))
 
