@@ -20,7 +20,7 @@ LIMITS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
 
 def check_bounds(cfg: DictConfig) -> None:
     """Raise a :class:`ConfigError` for the first value that is out of its bounds."""
-    for prefix, node in {"": cfg, **{f"{name}.": node for name, node in cfg.items()}}.items():
+    for prefix, node in {"": cfg, **{f"{name!s}.": node for name, node in cfg.items()}}.items():
         for knob in fields_of(node):
             if knob.metadata:
                 check_value(f"{prefix}{knob.name}", node[knob.name], knob.metadata)

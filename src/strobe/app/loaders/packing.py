@@ -315,13 +315,18 @@ class MappedImages:
 
     def gather(self, chosen: Tensor, planes: tuple[int, ...], out: Tensor) -> None:
         """Copy ``planes`` of images ``chosen`` (N,) int64 to ``out`` (N, bytes of all these planes) uint8."""
-        length, files = self.layout.plane_bytes, chosen // self.each
-        for begin, end in runs(planes):
+        length, together = self.layout.plane_bytes, runs(planes)
+        if len(self.rows) == 1 and len(together) > 1 and self.rows[0].is_contiguous():  # all at once is fastest
+            places = (chosen[:, None] * self.layout.shape[0] + torch.tensor(planes)).view(-1)
+            torch.index_select(self.rows[0].view(-1, length), 0, places, out=out.view(len(places), -1))
+            return
+        for begin, end in together:
             target = out[:, begin * length : end * length]
             columns = slice(planes[begin] * length, (planes[end - 1] + 1) * length)
             if len(self.rows) == 1:
                 torch.index_select(self.rows[0][:, columns], 0, chosen, out=target)
                 continue
+            files = chosen // self.each
             for file in sorted(set(files.tolist())):
                 here = (files == file).nonzero().flatten()
                 target[here] = self.rows[file][:, columns].index_select(0, chosen[here] - file * self.each)

@@ -89,8 +89,7 @@ def launch_bound(record: Record, step: Step) -> Finding | None:
     busy, kernels, kernel = (record.number("trace_evidence", name) for name in names)
     if not _on_gpu(record) or busy is None or not kernels or kernel is None:
         return None
-    names = ("prepare", "forward", "backward", "optimizer")
-    phases = sum(record.seconds(name) for name in names)
+    phases = sum(record.seconds(name) for name in ("prepare", "forward", "backward", "optimizer"))
     # What else the host does there launches nothing.
     beside = sum(seconds for _, seconds in in_libraries(record).values()) + garbage_seconds(record)
     beside += sum(in_python(record, name) for name in COMPUTING)

@@ -47,7 +47,7 @@ def upsampled(record: Record, step: Step) -> Finding | None:
     stored, given = (_told(record, "image_size", name) for name in ("stored", "given"))
     used, fitting = _told(record, "ceilings", "image_size") or given, fitting_size(record)
     evidence = f"A typical image is stored at {stored} pixels, but the network computes on {used}."
-    overrides = (f"{SIZE}={fitting}",) if fitting else ()
+    overrides: tuple[str, ...] = (f"{SIZE}={fitting}",) if fitting else ()
     model, loader = (record.alternative(side, SIZE, fitting) for side in ("model", "loader"))
     predicted = up_to(without(step, compute=made_up(record, step)))
     if not fitting:

@@ -39,7 +39,7 @@ def load(trial: Trial, *, loader: str, size: int, batches: int, cold: bool) -> I
 
         def elsewhere() -> None:
             """Warm up the memory and the code of a batch, but touch no page of the pack."""
-            pixels = dataset.buffers.take((size, *dataset.planes.shape), dataset.planes.dtype)
+            pixels = dataset.buffers.take((size, *dataset.shape), dataset.dtype)
             data.normalise(dataset.loader.scaled(pixels.zero_(), dataset.source.full_scale, size))
 
         yield Work(repeat, warm_up=elsewhere if cold else one, files=dataset.images.paths, once=cold)
