@@ -5,8 +5,6 @@ import pytest
 from strobe.app.native import tiles
 from strobe.app.native.build import Library, missing
 
-RULES = "test_schema", "test_autograd_registration"  # of torch.library.opcheck, for operators that nobody compiles
-
 
 def needs_compiler(library: Library = tiles.LIBRARY) -> pytest.MarkDecorator:
     lacking = missing(library)

@@ -7,7 +7,7 @@ from scipy.signal import convolve2d
 
 from strobe.app.native.build import load
 from strobe.app.native.convolution import LIBRARY, convolve
-from support.building import RULES, needs_compiler
+from support.building import needs_compiler
 
 pytestmark = needs_compiler()
 
@@ -71,4 +71,11 @@ def test_arguments_are_checked(change: dict[str, torch.Tensor], message: str) ->
 
 def test_the_operator_keeps_torchs_rules() -> None:
     load(LIBRARY)
-    torch.library.opcheck(torch.ops.strobe.convolve.default, (torch.randn(6, 20), torch.randn(3, 2)), test_utils=RULES)
+    torch.library.opcheck(torch.ops.strobe.convolve.default, (torch.randn(6, 20), torch.randn(3, 2)))
+
+
+def test_shape_and_type_are_known_without_data() -> None:
+    load(LIBRARY)
+    with torch._subclasses.FakeTensorMode():
+        found = torch.ops.strobe.convolve(torch.empty(9, 8, dtype=torch.float64), torch.empty(3, 2).double())
+    assert (tuple(found.shape), found.dtype) == ((7, 7), torch.float64)

@@ -19,7 +19,6 @@ from strobe.app.loaders.sources import PathTable, PhotoSource
 from strobe.app.native.build import load
 from strobe.app.native.files import Files
 from strobe.app.native.photos import LIBRARY, measure_photos, read_photos
-from support.building import RULES
 from support.jpegs import by_pillow, needs_compiler, picture, whole
 from support.pipeline_parts import loader
 from support.places import DATA
@@ -207,7 +206,7 @@ def test_operators_keep_torchs_rules(paths: list[str]) -> None:
         (operators.measure_photos.default, (photo, torch.tensor([len(photo)]), None, 1)),
         (operators.read_photos.default, (out, *files, boxes, True, 1)),
     ):
-        torch.library.opcheck(operator, arguments, test_utils=RULES)
+        torch.library.opcheck(operator, arguments)
 
 
 def test_of_no_photo() -> None:

@@ -14,7 +14,7 @@ from strobe.app.loaders.sources import PathTable
 from strobe.app.native.build import load
 from strobe.app.native.files import Files
 from strobe.app.native.tiles import LIBRARY, read_only, read_tiles
-from support.building import RULES, needs_compiler
+from support.building import needs_compiler
 from support.tiffs import LONG, SHORT, tiff
 
 pytestmark = needs_compiler()
@@ -238,4 +238,4 @@ def test_the_operator_keeps_torchs_rules(tmp_path: Path) -> None:
     held = Files(torch.from_numpy(content), torch.tensor([len(content)]))
     for files in (Files(paths.text, paths.ends, torch.tensor([0])), held):
         arguments = (torch.zeros(1, 2, 6, 6, dtype=torch.uint16), *files, [2, 0], [4, 6, 6], 1)
-        torch.library.opcheck(torch.ops.strobe.read_tiles.default, arguments, test_utils=RULES)
+        torch.library.opcheck(torch.ops.strobe.read_tiles.default, arguments)

@@ -13,7 +13,7 @@ import stat
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from ctypes.util import find_library
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +47,8 @@ class Library:
     packages: tuple[str, ...] = ("g++",)  # of Debian and Ubuntu, with all that is needed
     serves: str = field(default="loader=native", repr=False)  # what cannot be used without them
     instead: str = "choose another loader than native"  # what to do without them
+    fakes: tuple[tuple[str, Callable[..., Any]], ...] = field(default=(), compare=False, repr=False)
+    """What an operator returns for tensors without data, for ``torch.compile``, by the operator's full name."""
 
 
 def operators(library: Library) -> Any:
@@ -71,6 +73,8 @@ def load(library: Library) -> None:
             except OSError as error:
                 _log.info("Compiling the operators again: those in %s cannot be loaded (%s)", path, _line(error))
                 _load_anew(library)
+            for name, fake in library.fakes:
+                torch.library.register_fake(name, fake)
             _loaded.add(library)
 
 

@@ -5,9 +5,14 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from strobe.app.native.build import Library, operators
-from strobe.app.native.files import Files
+from strobe.app.native.files import Files, statuses
 
-LIBRARY = Library("tiles", ("tiles.cpp", "tiff.cpp", "pool.cpp"), serves="loader=native for tiles")
+LIBRARY = Library(
+    "tiles",
+    ("tiles.cpp", "tiff.cpp", "pool.cpp"),
+    serves="loader=native for tiles",
+    fakes=(("strobe::read_tiles", statuses),),
+)
 
 
 def read_tiles(out: Tensor, files: Files, *, bands: Sequence[int], shape: Sequence[int], threads: int) -> Tensor:
