@@ -4,7 +4,7 @@ import pytest
 
 from strobe.callbacks.columns import COLLATING, SAMPLING
 from strobe.diagnose import foreign
-from strobe.diagnose.fetching import for_bytes, storage_cause
+from strobe.diagnose.fetching import for_bytes, more_requests, storage_cause
 from strobe.diagnose.predict import step_of
 from strobe.diagnose.promise import bound
 from strobe.diagnose.rank import diagnose
@@ -198,6 +198,27 @@ def test_ranks_that_decode_slowly_do_not_wait_for_the_storage(ranks: int, all_fe
     if all_fetched:
         summary["ceilings"]["storage"] |= {"rate": rate * ranks, "more": rate * ranks, "ranks": ranks}
     assert diagnose(record)[0].cause == "loader"
+
+
+@pytest.mark.parametrize(
+    ("requests", "workers", "at_once", "overrides"),
+    [
+        (32, 4, 32, ("data.requests=128",)),
+        (128, 2, 64, ("data.requests=256", "engine=litdata", "engine.num_workers=8")),
+        (512, 2, 64, ("engine=litdata", "engine.num_workers=8")),
+        (1024, 64, 1024, ()),
+    ],
+)
+def test_more_objects_are_asked_for_by_whatever_limits_them(
+    requests: int, workers: int, at_once: int, overrides: tuple[str, ...]
+) -> None:
+    """A worker asks for those of its batch, here of 32 images."""
+    record = example("too_few_requests", summary__num_workers=workers)
+    record.config["data"]["requests"] = requests
+    record.summary["ceilings"]["storage"]["at_once"] = at_once
+    step = step_of(record)
+    assert step is not None
+    assert more_requests(record, step) == overrides
 
 
 def test_all_ranks_requests_are_counted_where_they_wait_for_each_other() -> None:

@@ -5,6 +5,8 @@ each under way, as the run has them, ``more`` with ``MORE_REQUESTS`` times as ma
 object; and, where a cache was filled, the wait of a step in the first epoch and in later ones.
 """
 
+import math
+
 from strobe.diagnose.predict import NOTABLE, Step
 from strobe.diagnose.restarts import steady_waiting
 from strobe.records.run import Record
@@ -53,14 +55,24 @@ def for_bytes(record: Record, step: Step) -> float:
 def remedies(record: Record, step: Step) -> list[tuple[str, ...]]:
     """Overrides that may help against the cause, and can be measured."""
     cause = storage_cause(record, step)
-    if cause == "too_few_requests" and (more := more_requests(record)):
+    if cause == "too_few_requests" and (more := more_requests(record, step)):
         return [more]
     if cause == "storage_latency":
         return [("engine=litdata", f"engine.num_workers={MORE_REQUESTS * max(1, step.workers)}")]
     return []
 
 
-def more_requests(record: Record) -> tuple[str, ...]:
-    """The override that asks for ``MORE_REQUESTS`` times as many objects at once; none where it asks for the most."""
-    requests = record.whole("data.requests") or MOST_REQUESTS
-    return (f"data.requests={min(MOST_REQUESTS, MORE_REQUESTS * requests)}",) if requests < MOST_REQUESTS else ()
+def more_requests(record: Record, step: Step) -> tuple[str, ...]:
+    """The overrides that ask for ``MORE_REQUESTS`` times as many objects at once; none where the most are asked for.
+
+    Each worker asks for the objects of a batch. Threads share the ``data.requests`` of their process.
+    """
+    requests, batch = record.whole("data.requests"), record.whole("data.batch_size")
+    now = int(stored(record, "at_once") or 0)
+    if not requests or not batch or not 0 < now < MOST_REQUESTS:
+        return ()
+    wanted = min(MOST_REQUESTS, MORE_REQUESTS * now)
+    more = [f"data.requests={wanted}"] if wanted > requests else []
+    if batch * max(1, step.workers) < wanted:
+        more += ["engine=litdata", f"engine.num_workers={math.ceil(wanted / batch)}"]
+    return tuple(more)

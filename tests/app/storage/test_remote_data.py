@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from strobe import pack
+from strobe.app.engines.torch import TorchEngine
 from strobe.app.loaders import shards
 from strobe.app.run.storage import STORAGE, measure_storage
 from strobe.app.storage.serving import SlowLine
@@ -140,6 +141,8 @@ def test_what_the_storage_gives_is_measured_and_one_that_fails_then_ends_no_run(
     assert len(sizes) == len(source)
     assert found["object_bytes"] == pytest.approx(sum(sizes) / len(sizes))
     assert (found["at_once"], found["ranks"]) == (8, 1)
+    source.objects.storage.requests, data.engine = 3, TorchEngine(num_workers=2, pin_memory=None)
+    assert measure("storage")["at_once"] == 6  # of two processes, three each
     assert found["first_wait"] is None  # there is no cache that could be cold
     assert min(found["rate"], found["more"], found["alone_seconds"]) > 0
     with nobody() as endpoint:

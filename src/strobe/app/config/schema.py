@@ -57,7 +57,7 @@ class StorageConfig(DataConfig):
     """Data whose root may be an address in storage, such as s3://bucket/folder."""
 
     endpoint: str | None = None  # address of a server that speaks S3; null: AWS's own
-    requests: int = knob(32, min=1, max=1024)  # objects asked for at once, by each process
+    requests: int = knob(128, min=1, max=1024)  # objects asked for at once, by each process
     timeout_seconds: float = knob(60.0, above=0, max=3600)  # longest time for one object, all tries together
     cache: str | None = None  # folder on the local disk that keeps fetched objects; null: none
     cache_gb: float = knob(50.0, above=0)  # most that this folder holds, in GB

@@ -94,7 +94,7 @@ class StorageSuiteConfig(SuiteConfig):
     latencies: list[int] | None = knob(None, min=0)  # milliseconds before each answer; null: 0, 20 and 100
     photos: int = knob(1024, min=1)  # objects of an epoch; fewer photos are stored several times
     workers: int = knob(4, min=1)  # worker processes or, of Strobe, threads
-    requests: int = knob(32, min=1)  # objects asked for at once, by all workers together
+    requests: int = knob(128, min=1)  # objects asked for at once, by all workers together
 
 
 @dataclass

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from strobe.app.data.base import ImageData
+from strobe.app.engines.threads import ThreadEngine
 from strobe.app.loaders.packed import PackedData
 from strobe.app.loaders.shards import StreamedShards
 from strobe.app.loaders.sources import FileSource
@@ -47,7 +48,9 @@ def measure_storage(
     fetching, ranks = Fetching.of(data), sides.ranks
     order = np.random.default_rng(SEED + (ranks.rank if ranks else 0))
     files = order.permutation(data.found["train"].indices.numpy())
-    at_once = min(MOST_REQUESTS, fetching.storage.requests, data.batch_size * max(1, workers))
+    processes = 1 if isinstance(data.engine, ThreadEngine) else max(1, workers)
+    at_once = processes * min(fetching.storage.requests, data.batch_size * (max(1, workers) // processes))
+    at_once = min(MOST_REQUESTS, at_once)
     if STORAGE[side] > 1:
         more = min(MOST_REQUESTS, STORAGE[side] * at_once)
         return {"more": fetching.rate(files[::-1], more, sides, seconds).median}

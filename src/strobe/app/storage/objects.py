@@ -71,7 +71,7 @@ class Storage:
         root: str,
         *,
         endpoint: str | None,
-        requests: int = 32,
+        requests: int = 128,
         timeout_seconds: float = 60.0,
         cache: str | None = None,
         cache_gb: float = 50.0,

@@ -42,7 +42,7 @@ def cold_cache(record: Record, step: Step) -> Finding | None:
     first, later = (stored(record, name) or 0.0 for name in ("first_wait", "later_wait"))
     share = stored(record, "first_share") or 0.0
     rate, more = (stored(record, name) or 0.0 for name in ("rate", "more"))
-    faster = more_requests(record) if more >= GAINS * rate > 0 else ()
+    faster = more_requests(record, step) if more >= GAINS * rate > 0 else ()
     saved = (first - later) * share
     return Finding(
         "cold_cache",
