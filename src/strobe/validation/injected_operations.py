@@ -69,8 +69,9 @@ class ContextNetwork(SmallNetwork):
     def features(self, images: Tensor) -> Tensor:
         features = super().features(images)
         known = features.mean((2, 3))[:, None].expand(-1, 64, -1)
-        both: Tensor = features.flatten(2).transpose(1, 2) + self.context(known)
-        return both.transpose(1, 2).unflatten(2, (8, 8))
+        both: Any = features.flatten(2).transpose(1, 2) + self.context(known)
+        found: Tensor = both.transpose(1, 2).unflatten(2, (8, 8))
+        return found
 
 
 class FadingNetwork(SmallNetwork):
@@ -102,7 +103,8 @@ class SpectralNetwork(SmallNetwork):
         places, length = features[0].numel(), 4099
         kernel = torch.linspace(0, 3, places).neg().exp()
         spectrum = torch.fft.rfft(features.flatten(1), n=length) * torch.fft.rfft(kernel, n=length)
-        return features + torch.fft.irfft(spectrum, n=length)[:, :places].view_as(features)
+        smooth: Tensor = torch.fft.irfft(spectrum, n=length)[:, :places].view_as(features)
+        return features + smooth
 
 
 class AdaptedNetwork(SmallNetwork):
@@ -125,12 +127,13 @@ class AttentiveNetwork(SmallNetwork):
     """A network that lets the 64 places of an image attend to each other, by a softmax between two products."""
 
     def features(self, images: Tensor) -> Tensor:
-        places = super().features(images).flatten(2).transpose(1, 2).contiguous()
+        places: Any = super().features(images).flatten(2).transpose(1, 2).contiguous()
         for _ in range(4):
             heads = places.unflatten(2, (2, 16)).transpose(1, 2)
             weights = (heads @ heads.transpose(2, 3) / 4).softmax(-1)
             places = places + (weights @ heads).transpose(1, 2).flatten(2)
-        return places.transpose(1, 2).unflatten(2, (8, 8))
+        found: Tensor = places.transpose(1, 2).unflatten(2, (8, 8))
+        return found
 
 
 class CodebookClassifier(SmallClassifier):
