@@ -218,7 +218,7 @@ def test_without_a_proof_nothing_is_to_be_written(tmp_path: Path, capsys: pytest
     ("arguments", "said"),
     [
         (["nothing.py"], "there is no file nothing.py; give the script that trains"),
-        (["-m", "torch.distributed.run", "x.py"], "starts a script in several ranks"),
+        (["-m", "torch.distributed.run", "x.py"], "torch.distributed.run starts a script in several"),
         ([], "strobe tune needs a script, as in: strobe tune train.py --epochs 3"),
         (["--bugdet", "3m", "train.py"], "--bugdet is not an option of strobe tune; did you mean --budget?"),
         (["train.py"], "There is no terminal to ask in; add --yes to go on."),

@@ -59,13 +59,18 @@ class ImageData(LightningDataModule, ABC):
         seed: int,
         augment: bool,
         shuffle_seed: int,
-        **reach: Any,
+        endpoint: str | None = None,
+        requests: int = 128,
+        timeout_seconds: float = 60.0,
+        cache: str | None = None,
+        cache_gb: float = 50.0,
     ) -> None:
         super().__init__()
-        self.reach = reach  # of a root in storage: the arguments of Storage
+        reach: dict[str, Any] = {"endpoint": endpoint, "requests": requests, "timeout_seconds": timeout_seconds}
+        self.reach = reach | {"cache": cache, "cache_gb": cache_gb}  # of a root in storage
         self.loader = loader
-        if isinstance(loader, PackedLoader):  # its shards may lie in storage, whatever the root; no cache keeps them
-            loader.reach |= {key: value for key, value in reach.items() if not key.startswith("cache")}
+        if isinstance(loader, PackedLoader):
+            loader.reach = reach  # its shards may lie in storage, whatever the root
         self.engine = engine
         self.root = root
         self.batch_size = batch_size
