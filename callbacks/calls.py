@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .contents import followed, number_of, room_of
+from .contents import followed, number_of, room_of, zeros_of
 from .frames import Line
 
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm", "mv"}
@@ -20,6 +20,8 @@ DECOMPOSITIONS = {  # and what solves by them: the place of the matrix among the
 }
 PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 SOFTMAX = {"_softmax", "_log_softmax"}
+CLOSED = 0.5  # of a gate's or mask's numbers, at least: dropping whole samples at random closes less
+_GATES, _WIDE = 16, 8  # numbers of a gate at least, and of each row that it lets through or not
 _COPYING = {"_to_copy", "clone", "copy_"}
 
 
@@ -74,6 +76,7 @@ class Operation:
     zeros: float  # the share of them in the large factor of a product that has most
     factor: list[int]  # the shape of that factor
     alike: float  # of the rows that a large product or convolution computes with, the share that equal an earlier one
+    open: float  # of the rows of its operand, the share that a gate or a mask lets through; 1 without one
     slower: Mapping[str, Slower]  # than variants of it, by kind
     sources: list["Source"]  # what computed its operands
     after: set["Operation"]  # what has written the parts of memory that it reads
@@ -150,6 +153,25 @@ def matrices_of(call: Call) -> list[Tensor]:
         return call.read
     place = DECOMPOSITIONS.get(call.name)
     return [] if place is None else call.read[place : place + 1]
+
+
+def open_of(call: Call) -> dict[int, float]:
+    """The share of an operand's rows that a gate or a mask, of a number for each row, lets through, by its place.
+
+    As in ``mask[:, None] * rows``, in ``rows.masked_fill(mask[:, None], 0)``, or for the weighted sum of few rows in
+    ``weights[:, None] @ rows``. Empty where most rows pass.
+    """
+    if call.backward or len(call.read) != 2:
+        return {}
+    gate, rows = sorted(call.read, key=Tensor.numel)
+    place = 0 if rows is call.read[0] else 1
+    weighing = call.name == "bmm" and place == 1 and gate.shape[-2] == 1
+    by_row = call.name in ("mul", "masked_fill") and gate.ndim > 0 and gate.shape[-1] == 1
+    if not (weighing or by_row) or gate.numel() < _GATES or rows.numel() < _WIDE * gate.numel():
+        return {}
+    zeros = zeros_of(gate)
+    closed = 1 - zeros if call.name == "masked_fill" else zeros
+    return {place: 1 - closed} if CLOSED <= closed < 1 else {}
 
 
 def call_of(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], result: Any) -> Call:

@@ -55,6 +55,12 @@ def part_of_memory(tensor: Tensor) -> range:
     return range(begin, begin + count * each)
 
 
+def width_of(tensor: Tensor) -> int:
+    """How many numbers each row has, of the last dimension before it was transposed; 0 for a single number."""
+    transposed = tensor.ndim > 1 and tensor.stride(-2) == 1 != tensor.stride(-1)
+    return tensor.shape[-2 if transposed else -1] if tensor.ndim else 0
+
+
 def alike_of(tensor: Tensor) -> float:
     """Of its rows, or samples, the share that equal an earlier one; rows of zeros count as different."""
     if tensor.numel() < LARGE or not tensor.is_floating_point():

@@ -32,10 +32,11 @@ from .calls import (
     is_pointwise,
     is_random,
     matrices_of,
+    open_of,
     size_of,
 )
 from .columns import PHASES
-from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, zeros_of
+from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, width_of, zeros_of
 from .frames import Line, instructions_of, is_in_torchs_loop, may_detach, user_lines
 from .variants import Variants
 
@@ -199,7 +200,8 @@ class Dataflow(TorchDispatchMode):
             return
         grows = learns and any(one.requires_grad for one in call.read)
         zeros, factor = _most_zeros(call)
-        signature, sources = self._signature(call), self._sources(call)
+        autograd, opened = self._autograd(call, grows=grows), open_of(call)
+        signature, sources = self._signature(call), self._sources(call, autograd.forward, opened)
         after, since = self._after(call, caller)
         operation = Operation(
             name=call.name,
@@ -209,11 +211,12 @@ class Dataflow(TorchDispatchMode):
             signature=signature,
             site=CallSite(lines=caller, instructions=instructions_of(frame), of_torch=is_in_torchs_loop(frame)),
             size=size_of(call),
-            autograd=self._autograd(call, grows=grows),
+            autograd=autograd,
             pointwise=is_pointwise(call.func),
             zeros=zeros,
             factor=factor,
             alike=self._alike(call),
+            open=min(opened.values(), default=1.0),
             slower=self._variants.slower(call, self._calling, self.spent[-1]) if len(self.spent) == STEPS - 1 else {},
             sources=sources,
             after=after,
@@ -301,19 +304,20 @@ class Dataflow(TorchDispatchMode):
             memory.digests[part], memory.since = held, len(self.operations)
         return number_of(tensor) if known or tensor.numel() > FEW else None, held
 
-    def _sources(self, call: Call) -> list[Source]:
+    def _sources(self, call: Call, forward: Operation | None, opened: Mapping[int, float]) -> list[Source]:
         sources = []
         replacing = call.name in _REPLACING or is_random(call.func)
-        # Where a gradient, which a backward pass has first, is zero, the activations are not needed.
+        # Where a gradient, which a backward pass has first, or a gate was zero, activations are not needed.
         passed = 1 - zeros_of(call.read[0]) if call.backward and call.read else 1.0
+        passed *= 1.0 if forward is None else forward.open
         for place, one in enumerate(call.read):
             memory, whole = self._of(one), room_of(one)
-            share = min(1.0, one.numel() / whole) if whole else 1.0
+            share = min(1.0, one.numel() / whole) * opened.get(place, 1.0) if whole else 1.0
             kept = any(one is each for each in call.changed)  # what it leaves as it was is part of its results
             if memory.writer is None or (kept and replacing and share == 1):
                 continue
             part = _part(call, place) if share == 1 or not kept else "all"
-            rows = bool(one.ndim) and one.shape[-1] == memory.width
+            rows = width_of(one) == memory.width
             if memory.writer.name == "sort":
                 share = _selected(one, memory.width)
             elif whole and call.name in PICKING and not place and call.made:
@@ -351,7 +355,8 @@ def _part(call: Call, place: int) -> Literal["numbers", "rows", "all"]:
             return "numbers"
         if not place and _normalises_rows(call):
             return "rows"
-    return "rows" if _LEFT.get(call.name) == place else "all"
+    stacked = call.name == "stack" and call.made[0].shape[-1:] == call.read[place].shape[-1:]
+    return "rows" if stacked or _LEFT.get(call.name) == place else "all"
 
 
 def _is_of_words(call: Call, sources: list[Source]) -> bool:

@@ -79,7 +79,7 @@ def test_an_operation_that_fails_fails_as_without(networks: Networks) -> None:
 
 def test_an_own_error_is_kept_and_nothing_is_told(networks: Networks, monkeypatch: pytest.MonkeyPatch) -> None:
     flow = Dataflow(lambda: "forward")
-    monkeypatch.setattr(flow, "_sources", lambda _: 1 / 0)
+    monkeypatch.setattr(flow, "_sources", lambda *_: 1 / 0)
     flow.begin()
     for _ in range(STEPS):
         networks.train(networks.net(networks.images).sum())
@@ -100,7 +100,7 @@ class Twice(Model):
 def test_an_error_of_the_conclusions_is_kept_from_the_training(
     recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(rows, "wasted", lambda _: 1 / 0)
+    monkeypatch.setattr(rows, "wasted", lambda *_: 1 / 0)
     fit(recorder, max_epochs=1)
     assert recorder.step_log is not None
     assert recorder.step_log.meanwhile()["constant"] is None

@@ -38,8 +38,9 @@ FOR_NOTHING = {  # by cause
         "results that nothing uses",
         "{share} of each step computes results that nothing uses",
         "It takes {seconds} of each {step} step, the gradients of these results included.{place}",
-        "Select first, then compute: the last layer only at the positions that the loss looks at, a conversion only of "
-        "the part that is kept, torch.topk() in place of a sort. Leave out what no loss or metric reads.",
+        "Select first, then compute: the last layer only at the positions that the loss looks at, what a gate or a "
+        "mask multiplies only for the rows that it does not set to zero, a conversion only of the part that is kept, "
+        "torch.topk() in place of a sort. Leave out what no loss or metric reads.",
     ),
     "zeros": Waste(
         "sparse",

@@ -162,11 +162,12 @@ def outside_torch(record: Record, step: Step) -> list[Finding]:
 
     What only a few steps do, all of them long, may be torch's: operations are followed in the first steps alone.
     """
-    findings, seldom = [], {one.get("function") for one in record.items("long_lines")}
+    findings, extra = [], record.amount("uneven", "extra_seconds")
+    in_long_ones = {one.get("function") for one in record.entries("long_lines")}
     for name, (_, seconds) in in_functions(record).items():
         if seconds < NOTABLE * step.seconds:
             continue
-        what, seen, advice = _SELDOM if name in seldom else _OUTSIDE
+        what, seen, advice = _SELDOM if name in in_long_ones and extra >= MOSTLY * seconds else _OUTSIDE
         findings.append(
             Finding(
                 "outside_torch",
