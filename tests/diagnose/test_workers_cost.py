@@ -268,6 +268,8 @@ def test_what_only_long_steps_do_may_be_torchs() -> None:
     (each,) = of("outside_torch", record)
     own = next(one for one in record.items("lines") if one["torch"] is False)
     record.summary["long_lines"] = [own]
+    assert of("outside_torch", record)[0].title == each.title  # no step is long
+    record.summary["uneven"] = record.mapping("uneven") | {"extra_seconds": record.seconds("total") / 3}
     (seldom,) = of("outside_torch", record)
     assert "not in torch" in each.title
     assert "torch" not in seldom.title + seldom.evidence
