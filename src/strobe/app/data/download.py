@@ -62,10 +62,12 @@ def fetch(url: str, destination: Path, checksum: str) -> Path:
                 "download it again."
             )
         destination.parent.mkdir(parents=True, exist_ok=True)
-        if not part.exists() or _digest(part, kind) != right:
+        digest = _digest(part, kind) if part.exists() else ""
+        if digest != right:
             _log.info("Downloading %s to %s", url, destination)
             _download(url, part, destination)
-        if (digest := _digest(part, kind)) != right:
+            digest = _digest(part, kind)
+        if digest != right:
             part.unlink()
             raise DataError(
                 f"{url} gave a file with the {DIGESTS[kind]} checksum {digest} where {right} is expected; it was "
