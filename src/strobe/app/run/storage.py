@@ -23,7 +23,7 @@ from strobe.diagnose.fetching import MORE_REQUESTS
 from strobe.measure.timing import Rate
 from strobe.probe.sides import Sides
 
-MOST_REQUESTS = 256  # at once, of a rank
+MOST_MEASURED = 256  # requests at once, of a rank
 ALONE = 9  # objects fetched one after the other
 GROUP = 4  # objects for each request, fetched together
 SEED = 0
@@ -48,11 +48,11 @@ def measure_storage(
     fetching, ranks = Fetching.of(data), sides.ranks
     order = np.random.default_rng(SEED + (ranks.rank if ranks else 0))
     files = order.permutation(data.found["train"].indices.numpy())
-    processes = 1 if isinstance(data.engine, ThreadEngine) else max(1, workers)
-    at_once = processes * min(fetching.storage.requests, data.batch_size * (max(1, workers) // processes))
-    at_once = min(MOST_REQUESTS, at_once)
+    beside = max(1, workers)
+    threads, processes = (beside, 1) if isinstance(data.engine, ThreadEngine) else (1, beside)
+    at_once = min(MOST_MEASURED, processes * min(fetching.storage.requests, data.batch_size * threads))
     if STORAGE[side] > 1:
-        more = min(MOST_REQUESTS, STORAGE[side] * at_once)
+        more = min(MOST_MEASURED, STORAGE[side] * at_once)
         return {"more": fetching.rate(files[::-1], more, sides, seconds).median}
     alone = fetching.alone(files, seconds) if ranks is None or ranks.rank == 0 else None
     return {
