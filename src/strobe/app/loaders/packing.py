@@ -320,13 +320,13 @@ class MappedImages:
             places = (chosen[:, None] * self.layout.shape[0] + torch.tensor(planes)).view(-1)
             torch.index_select(self.rows[0].view(-1, length), 0, places, out=out.view(len(places), -1))
             return
+        files = None if len(self.rows) == 1 else chosen // self.each
         for begin, end in together:
             target = out[:, begin * length : end * length]
             columns = slice(planes[begin] * length, (planes[end - 1] + 1) * length)
-            if len(self.rows) == 1:
+            if files is None:
                 torch.index_select(self.rows[0][:, columns], 0, chosen, out=target)
                 continue
-            files = chosen // self.each
             for file in sorted(set(files.tolist())):
                 here = (files == file).nonzero().flatten()
                 target[here] = self.rows[file][:, columns].index_select(0, chosen[here] - file * self.each)
