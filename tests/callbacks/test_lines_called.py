@@ -32,7 +32,7 @@ from strobe.callbacks.columns import (
 from strobe.callbacks.lines import Lines
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import SAMPLES, Model, fit, trainer_with
-from support.looks import often
+from support.looks import Records, Until, often
 from support.steps import recorder
 
 __all__ = ["often", "recorder"]
@@ -120,16 +120,16 @@ class Tangent(Model):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # by torch, which vmap() imports more of
 def test_whole_jacobians_are_told_from_what_the_network_computes(recorder: StepRecorder) -> None:
-    fit(recorder, model=Tangent(), max_epochs=8)
-    assert recorder.step_log is not None
-    source = Path(__file__).read_text().splitlines()
-    lines_of = {
-        source[one["line"] - 1].strip().partition("(turned")[0]
-        for one in recorder.step_log.threads.lines()
-        if one["line"] and one["library"] == JACOBIANS and one["function"] == "training_step"
-    }
     functions = ("torch.func.vmap(torch.func.jacrev", "torch.func.vmap(torch.func.jacfwd")
-    assert lines_of == {f"rows = {name}" for name in (*functions, "torch.autograd.functional.jacobian")}
+    whole = {f"rows = {name}" for name in (*functions, "torch.autograd.functional.jacobian")}
+
+    def told(records: Records) -> set[str]:
+        jacobians = [one for one in records if one["library"] == JACOBIANS and one["function"] == "training_step"]
+        return {str(one["code"]).partition("(turned")[0] for one in jacobians}
+
+    fit(recorder, Until(recorder, lambda records: told(records) >= whole), model=Tangent(), max_epochs=200)
+    assert recorder.step_log is not None
+    assert told(recorder.step_log.threads.lines()) == whole
 
 
 class Logging(Model):
@@ -152,11 +152,10 @@ def test_logging_is_told_from_computing_whatever_it_calls(recorder: StepRecorder
 
 
 class Measuring(Model):
-    """Calls what is no part of a network, and what is, until each of these lines was seen."""
+    """Calls what is no part of a network, and what is."""
 
-    def __init__(self, recorder: StepRecorder) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.recorder = recorder
         self.score = torchmetrics.MeanMetric()
         self.wide = torch.nn.Linear(500, 500)
         self.kept: object = None
@@ -170,9 +169,6 @@ class Measuring(Model):
             torch.save(self.wide.state_dict(), io.BytesIO())
         for _ in range(30):
             torch.nn.functional.dropout(self.wide(torch.ones(200, 500)), 0.1)
-        assert self.recorder.step_log is not None
-        seen = {(str(one["code"]).partition("(")[0], one["library"]) for one in self.recorder.step_log.threads.lines()}
-        self.trainer.should_stop = {*BESIDE.items(), ("torch.nn.functional.dropout", "")} <= seen
         return super().training_step(batch)
 
 
@@ -180,7 +176,11 @@ BESIDE = {"self.score": "torchmetrics", "self.kept = copy.deepcopy": "copy", "to
 
 
 def test_the_library_that_a_line_calls_is_told_if_it_is_no_part_of_the_network(recorder: StepRecorder) -> None:
-    fit(recorder, model=Measuring(recorder), max_epochs=200)
+    def all_seen(records: Records) -> bool:
+        seen = {(str(one["code"]).partition("(")[0], one["library"]) for one in records}
+        return {*BESIDE.items(), ("torch.nn.functional.dropout", "")} <= seen
+
+    fit(recorder, Until(recorder, all_seen), model=Measuring(), max_epochs=200)
     assert recorder.step_log is not None
     source = Path(__file__).read_text().splitlines()
     called = {
@@ -272,10 +272,15 @@ def test_a_line_that_only_begins_the_backward_pass_is_told_from_what_runs_in_it(
 
 
 def test_computing_activations_again_is_told_from_the_backward_pass(recorder: StepRecorder) -> None:
-    fit(recorder, model=Sparing(), max_epochs=3)
+    both = {("backward", "again"), ("backward", None)}
+
+    def told(records: Records) -> set[tuple[str, str]]:
+        return {(one["phase"], one["function"]) for one in records if one["library"] == RECOMPUTING}
+
+    fit(recorder, Until(recorder, lambda records: told(records) >= both), model=Sparing(), min_epochs=3, max_epochs=60)
     assert recorder.step_log is not None
     found = [one for one in recorder.step_log.threads.lines() if one["library"] == RECOMPUTING]
-    assert {(one["phase"], one["function"]) for one in found} == {("backward", "again"), ("backward", None)}
+    assert told(found) == both
     assert 0.05 < sum(one["share"] for one in found) < 1
 
 
