@@ -1,7 +1,7 @@
 """Operations of a step that belong together: attention, large tensors in between, products of matrices.
 
 Of products those with zeros, and those that another order would make cheaper: thin ones, or before one of few columns.
-And those of a loop that could be one, because its rounds need nothing of each other.
+Copies of earlier copies. And those of a loop that could be one, because its rounds need nothing of each other.
 """
 
 import math
@@ -16,8 +16,10 @@ POSITIONS, WIDTH = 64, 16  # of attention, at least; with fewer, or narrower hea
 THIN = 8  # a product of thin matrices has at least so many times the numbers of its larger factor
 FEWER = 2  # a product comes too early if the next one has at least so many times fewer columns
 ROUNDS, ROUNDS_OF_SHAPES = 4, 8  # at least; more where shapes differ, as a few layers' do
+MOSTLY_COPIED = 0.5  # of a copy, at least
 KEPT = 64_000_000  # bytes made in rounds that have a backward pass each, at most: more is worth the time of a loop
 _WEIGHING = {"mul", "div", "add", "sub", "masked_fill", "where", "clone", "_to_copy", "copy_"}  # before a softmax
+_COPYING = {"cat", "stack", "roll", "clone"}
 _KEEPING = {"add", "sub", "mul", "div", "neg", "clone", "_to_copy"}  # after which the order may still be another one
 
 _Users = Mapping[Operation, list[Operation]]
@@ -84,6 +86,28 @@ def broadcast_of(operations: Iterable[Operation]) -> set[Operation]:
         elif one.pointwise and one.size.makes >= HUGE and (begins or goes_on):
             chains[one] = {one}.union(*before)
     return reduced
+
+
+def copied_again(operations: Iterable[Operation]) -> dict[Operation, float]:
+    """Copies, at a line, of what that line had copied before, and the share of each that is: ``x = cat([x[1:], new])``.
+
+    Not where gradients pass through what something else reads meanwhile, which must stay as it was.
+    """
+    readers, again = _readers(operations := [*operations]), dict[Operation, float]()
+
+    def is_earlier(before: Operation, one: Operation) -> bool:
+        copies = before.name in _COPYING | {"copy_"} and before.lines == one.lines
+        kept = not one.autograd.unseen and any(each.lines != one.lines for each in readers[before])
+        return copies and not kept and (one.name != "clone" or before.step < one.step)
+
+    for one in operations:
+        ours = [source.operation for source in one.sources if source.operation.lines == one.lines]
+        if one.name == "copy_" and not again.keys().isdisjoint(ours):
+            again[one] = 1.0
+        elif one.name in _COPYING and (before := [each.size.makes for each in one.after if is_earlier(each, one)]):
+            share = max(before) / max(1, one.size.makes)
+            again |= {one: min(1.0, share)} if share >= MOSTLY_COPIED else {}
+    return again
 
 
 def avoidable(operations: Sequence[Operation]) -> dict[Operation, float]:

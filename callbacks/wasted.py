@@ -10,11 +10,11 @@ from .calls import PICKING, PRODUCTS, SOFTMAX, Operation
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow
 from .frames import Line, located
-from .patterns import attention_of, avoidable, broadcast_of, together, with_zeros
+from .patterns import attention_of, avoidable, broadcast_of, copied_again, together, with_zeros
 from .variants import VARIANTS
 
 KINDS = (
-    *("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "order", "broadcast", "loop"),
+    *("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "order", "broadcast", "carried", "loop"),
     *("attention", *VARIANTS),
 )
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
@@ -30,6 +30,7 @@ NEARLY = 0.9  # of what a function computes: it counts as computing nothing else
 TOGETHER = 0.8  # of the wasted time: the innermost function that holds this much is named
 
 ADDING = {"add", "add_"}  # gradients
+_OF_A_LINE = ("file", "line", "function")
 _FILLING = {"empty", "zeros", "zero_", "_foreach_zero_", "ones", "full"}  # and new_zeros or zeros_like
 
 
@@ -59,7 +60,7 @@ class _Kinds:
     def constant(self) -> dict[str, Any] | None:
         """What the step before computed, too, with the ``functions`` that compute nothing else."""
         waste = self._waste(self._last, lambda one: float(one in self._constant))
-        return waste and waste | {"functions": _nothing_but(self._constant, self._last)}
+        return waste and waste | {"functions": _nothing_but(self._constant, self._last, ("file", "function"))}
 
     def repeated(self) -> dict[str, Any] | None:
         """What the same step computed before, ``calls`` times in all, and the backward pass of that."""
@@ -107,6 +108,15 @@ class _Kinds:
             return None
         largest = max(large, key=lambda one: one.size.bytes).size
         return waste | {"shape": largest.shape, "bytes": largest.bytes}
+
+    def carried(self) -> dict[str, Any] | None:
+        """Copies of earlier copies, the largest of so many ``bytes``, with the ``lines`` that do nothing else."""
+        again = copied_again(self._flow.operations)
+        waste = self._waste(self._last, lambda one: again.get(one, 0.0))
+        if not waste:
+            return None
+        largest = max(one.size.bytes for one in again)
+        return waste | {"bytes": largest, "lines": _nothing_but(again, self._last, ("file", "line"))}
 
     def loop(self) -> dict[str, Any] | None:
         """What rounds of a loop take, ``rounds`` of them, that could be computed at once."""
@@ -298,15 +308,18 @@ def added(operation: Operation) -> Operation:
     return operation
 
 
-def _nothing_but(constant: Collection[Operation], operations: Iterable[Operation]) -> list[dict[str, str]]:
-    """The ``file`` and ``function`` of those of the user's functions that compute hardly anything but this."""
-    whole, part = defaultdict[tuple[str, str], float](float), defaultdict[tuple[str, str], float](float)
+def _nothing_but(
+    wasted: Collection[Operation], operations: Iterable[Operation], names: Sequence[str]
+) -> list[dict[str, Any]]:
+    """Those of the user's functions, or lines, by what these ``names`` tell, that compute hardly anything but this."""
+    whole, part = defaultdict[tuple[Any, ...], float](float), defaultdict[tuple[Any, ...], float](float)
     for one in operations:
-        for file, _, function in one.lines[-1:] if not one.backward else ():
-            whole[file, function] += one.seconds
-            part[file, function] += one.seconds * (one in constant)
+        for line in one.lines[-1:] if not one.backward else ():
+            place = tuple(value for name, value in zip(_OF_A_LINE, line, strict=True) if name in names)
+            whole[place] += one.seconds
+            part[place] += one.seconds * (one in wasted)
     places = [place for place in whole if part[place] >= NEARLY * whole[place]]
-    return [{"file": file, "function": function} for file, function in places]
+    return [dict(zip(names, place, strict=True)) for place in places]
 
 
 def where(places: Sequence[tuple[float, Sequence[Line]]]) -> Line | None:

@@ -50,11 +50,17 @@ class Choosy(Sampler[int]):
 
     def __iter__(self) -> Iterator[int]:
         for number in range(len(self)):
-            sorted(range(4000), key=lambda one: -one)
+            sorted(range(8000), key=lambda one: -one)
             yield number
 
 
-def test_the_time_of_a_sampler_is_seen_in_it_and_told_from_making_batches(recorder: StepRecorder) -> None:
+SELDOM = 0.02  # seconds between looks; shorter ones leave no time to wait for Python's lock as code does
+
+
+def test_the_time_of_a_sampler_is_seen_in_it_and_told_from_making_batches(
+    recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "EVERY", SELDOM)
     data = TensorDataset(torch.zeros(640, 4), torch.zeros(640, dtype=torch.long))
     trainer_with(recorder).fit(Model(), DataLoader(data, 4, sampler=Choosy()), DataLoader(data, 4))
     assert recorder.step_log is not None
@@ -224,7 +230,7 @@ def told_apart(recorder: StepRecorder) -> float:
 
 
 def test_python_code_is_told_from_operations_of_torch(recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "EVERY", 0.02)  # a shorter one leaves no time to wait for the lock as code does
+    monkeypatch.setattr(lines, "EVERY", SELDOM)
     # 2 to 4 times: a few lines of a product are Python, too. A thread that lacks a core while it holds the lock hides
     # that, so a moment is waited for in which none does.
     assert any(told_apart(recorder) > 1.5 for _ in range(4))

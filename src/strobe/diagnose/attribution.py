@@ -45,7 +45,7 @@ TRIED = {  # computing below what the machine gives, as far as the model alone w
     "memory_layout": ("model.channels_last", "computing in the slower memory layout"),
     "precision": ("trainer.precision", "computing in the slower precision"),
 }
-WHATEVER_SIZE = ("constant", "order")  # waste that costs as much in a batch of any size
+WHATEVER_SIZE = ("constant", "order", "carried")  # waste that costs as much in a batch of any size
 PHASES = ("transfer", "prepare", "forward", "backward", "optimizer", "callbacks", "other")
 # Causes that are what a GPU's host does: together they cost no more than the time in which the GPU idles. Within its
 # phases only a trace tells when it does.

@@ -78,6 +78,15 @@ FOR_NOTHING = {  # by cause
         "Distances and sums of products need no such tensor: torch.cdist(), |x|² - 2xy + |y|² with a matrix product, "
         "or torch.einsum(). Of what else is computed so, torch.compile makes one loop.",
     ),
+    "copied_again": Waste(
+        "carried",
+        "copying what was copied before",
+        "{share} of each step copies what the same line had copied before",
+        "It takes {seconds} of each {step} step: up to {bytes} are copied for the little that is new.{place}",
+        "Keep one tensor and write what is new into it: buffer[position] = new, with a position that starts again at "
+        "the end, in place of torch.cat() or torch.roll(). In a loop, append to a list, and call torch.cat() or "
+        "torch.stack() once after it.",
+    ),
     "denormals": Waste(
         "denormal",
         "computing with denormal numbers",
@@ -165,8 +174,8 @@ def _usual(record: Record, phase: str) -> float:
 
 def _share(record: Record, kind: str, phase: str) -> float:
     share = record.number(kind, phase) if record.on_cpu else None
-    if kind == "constant" and share is not None:  # what Python itself does there shows in looks at the stack
-        functions = record.entries(kind, "functions")
-        seen = [one for one in looks(record, phase) if any(each.items() <= one.items() for each in functions)]
+    if share is not None:  # what Python itself does there, and releasing memory, shows in looks at the stack
+        places = [*record.entries(kind, "functions"), *record.entries(kind, "lines")]
+        seen = [one for one in looks(record, phase) if any(each.items() <= one.items() for each in places)]
         share = max(share, sum(amount(one.get("share")) for one in seen))
     return min(1.0, max(0.0, share or 0.0))
