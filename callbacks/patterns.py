@@ -97,7 +97,7 @@ def copied_again(operations: Iterable[Operation]) -> dict[Operation, float]:
 
     def is_earlier(before: Operation, one: Operation) -> bool:
         copies = before.name in _COPYING | {"copy_"} and before.lines == one.lines
-        kept = not one.autograd.unseen and any(each.lines != one.lines for each in readers[before])
+        kept = not one.autograd.unseen and any(each.name not in _COPYING for each in readers[before])
         return copies and not kept and (one.name != "clone" or before.step < one.step)
 
     for one in operations:

@@ -174,8 +174,9 @@ def _usual(record: Record, phase: str) -> float:
 
 def _share(record: Record, kind: str, phase: str) -> float:
     share = record.number(kind, phase) if record.on_cpu else None
-    if share is not None:  # what Python itself does there, and releasing memory, shows in looks at the stack
+    if share is not None:  # what Python itself does there, and what memory costs, shows in looks at the stack
         places = [*record.entries(kind, "functions"), *record.entries(kind, "lines")]
         seen = [one for one in looks(record, phase) if any(each.items() <= one.items() for each in places)]
-        share = max(share, sum(amount(one.get("share")) for one in seen))
+        looked = sum(amount(one.get("share")) for one in seen)
+        share = looked if seen and kind == "carried" else max(share, looked)  # its first copies cost more than others
     return min(1.0, max(0.0, share or 0.0))

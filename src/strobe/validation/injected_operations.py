@@ -146,6 +146,19 @@ class CodebookClassifier(SmallClassifier):
         return super().training_step(batch, *given)
 
 
+class QueueClassifier(SmallClassifier):
+    """One that keeps the colours of its last 400,000 patches, and copies all of them for those of a batch."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.register_buffer("queue", torch.zeros(400_000, 24), persistent=False)
+
+    def training_step(self, batch: Any, *given: Any) -> Any:
+        colours = functional.avg_pool2d(batch[0].float(), 8).permute(0, 2, 3, 1).reshape(-1, 3).repeat(1, 8)
+        self.queue = torch.cat([self.queue[len(colours) :], colours])
+        return super().training_step(batch, *given)
+
+
 class ImageByImageClassifier(SmallClassifier):
     """One that augments its batch image by image."""
 
