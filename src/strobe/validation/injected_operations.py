@@ -149,6 +149,8 @@ class CodebookClassifier(SmallClassifier):
 class QueueClassifier(SmallClassifier):
     """One that keeps the colours of its last 400,000 patches, and copies all of them for those of a batch."""
 
+    queue: torch.Tensor
+
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.register_buffer("queue", torch.zeros(400_000, 24), persistent=False)

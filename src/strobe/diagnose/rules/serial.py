@@ -41,8 +41,8 @@ _ALONE_BACKWARD = (
 )
 _OUTSIDE = (  # what is said of the function, of its time, and what to do
     ", but not in torch",
-    ", in lines where no operation of torch's was seen: NumPy, another library, or Python itself computes there, on one "
-    "core as a rule.",
+    ", in lines where no operation of torch's was seen: NumPy, another library, or Python itself computes there, "
+    "usually on one core.",
     "Do it once before training where it does not change, or in the data set, whose workers do it beside training. "
     "What has to be in each step may need less of the data, or be a few operations of torch.",
 )
