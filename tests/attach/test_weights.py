@@ -1,8 +1,10 @@
 """What the weights of a training tell."""
 
+import pytest
 import torch
+from lightning.pytorch import LightningModule
 
-from strobe.attach.weights import Looks, embedded, unused_gradients
+from strobe.attach.weights import Looks, embedded, large_hyperparameters, unused_gradients
 
 
 def test_the_share_of_embeddings_leaves_out_what_a_layer_shares() -> None:
@@ -46,3 +48,20 @@ def test_what_a_loop_trains_is_found_by_its_optimizers_and_what_learns_for_nothi
         looks.look([optimizer])
     assert looks.over
     assert looks.told == {"weights": "float64", "embedded": 0.5, "unused_gradients": 4 / 124}
+
+
+@pytest.mark.filterwarnings("ignore:Attribute 'teacher' is an instance")  # Lightning's own advice
+def test_large_hyperparameters_are_told_by_name() -> None:
+    class Student(LightningModule):
+        def __init__(self, teacher: torch.nn.Module, answers: dict[str, torch.Tensor], rate: float) -> None:
+            super().__init__()
+            self.save_hyperparameters(ignore=ignored)
+
+    given = torch.nn.Linear(600, 600, bias=False), {"train": torch.zeros(500_000), "test": torch.zeros(2)}, 0.1
+    ignored = ["teacher"]
+    assert large_hyperparameters(Student(*given)) == {"answers": 2_000_008}
+    ignored = ["answers"]
+    assert large_hyperparameters(Student(*given)) == {"teacher": 600 * 600 * 4}
+    ignored = ["answers", "teacher"]
+    assert large_hyperparameters(Student(*given)) == {}
+    assert large_hyperparameters(torch.nn.Linear(2, 2)) == {}

@@ -327,3 +327,14 @@ def test_of_the_remedies_only_those_are_told_that_the_run_can_take() -> None:
     assert not of("storage_bandwidth", record)[0].remedies
     record.config["data"]["framing"] = "resize"
     assert [one.overrides for one in of("storage_bandwidth", record)[0].remedies] == [(PACK,)]
+
+
+@pytest.mark.parametrize("cause", ["checkpoint", "epoch_checkpoint"])
+def test_what_checkpoints_hold_beside_weights_is_told(cause: str) -> None:
+    kept = {"rate_table": 2_000_000, "teacher_logits": 160_000_000}
+    record = example(cause)
+    record.summary["hyperparameters"] = kept
+    (finding,) = of(cause, record)
+    assert "162 MB of hyperparameters" in finding.advice
+    assert 'save_hyperparameters(ignore=["teacher_logits", "rate_table"])' in finding.advice
+    assert "hyperparameters" not in of(cause, example(cause))[0].advice

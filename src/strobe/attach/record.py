@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from strobe.attach.weights import told_by_weights
+from strobe.attach.weights import large_hyperparameters, told_by_weights
 from strobe.callbacks.owners import kinds
 from strobe.callbacks.rows import StepLog
 from strobe.callbacks.wasted import KINDS
@@ -66,7 +66,8 @@ def summarise(
     failed = what_failed(run_dir, error) if error else None
     if error and failed and (message := what_ended(error)):
         failed["message"] = message
-    known = kinds(trainer) if trainer and trainer.lightning_module else {}
+    model = trainer.lightning_module if trainer else None
+    known = {} if model is None else kinds(trainer)
     for one in steps["callbacks"]:
         one["kind"] = known.get(one["name"], "callback")
     learning = trainer.optimizers if trainer else ()
@@ -90,7 +91,8 @@ def summarise(
         "devices": trainer and trainer.num_devices,
         "world_size": world,
         "precision": trainer and str(trainer.precision),
-        **told_by_weights(trainer.lightning_module.modules() if trainer and trainer.lightning_module else (), learning),
+        **told_by_weights(model.modules() if model is not None else (), learning),
+        "hyperparameters": {} if model is None else large_hyperparameters(model),
         "batches_per_epoch": batches_of(trainer) if trainer else None,
         "environment": environment.describe(device=device),
         **steps,

@@ -1,4 +1,7 @@
-"""What the weights of a training tell: their type, how many are embeddings, and which get gradients for nothing."""
+"""What the weights of a training tell: their type, how many are embeddings, and which get gradients for nothing.
+
+And what else Lightning writes into checkpoints beside them.
+"""
 
 import gc
 from collections import Counter
@@ -8,6 +11,9 @@ from typing import Any
 import torch
 from torch.nn import Module, Parameter
 from torch.nn.parameter import UninitializedParameter
+from torch.utils._pytree import tree_leaves
+
+LARGE = 1_000_000  # bytes of a hyperparameter, at least
 
 
 def told_by_weights(parts: Iterable[Module], optimizers: Iterable[Any]) -> dict[str, Any]:
@@ -84,6 +90,20 @@ def unused_gradients(parts: Iterable[Module], optimizers: Iterable[Any]) -> floa
     total = sum(one.numel() for one in given.values())
     unused = sum(one.numel() for key, one in given.items() if key not in trained)
     return unused / total if total and unused < total else None
+
+
+def large_hyperparameters(model: Module) -> dict[str, int]:
+    """Names and bytes of the tensors, arrays and networks that ``save_hyperparameters()`` puts into each checkpoint."""
+    kept = vars(model).get("_hparams") or {}
+    sizes = {str(name): sum(map(_bytes, tree_leaves(value))) for name, value in kept.items()}
+    return {name: size for name, size in sizes.items() if size >= LARGE}
+
+
+def _bytes(value: Any) -> int:
+    if isinstance(value, Module):
+        return sum(_bytes(one) for one in value.state_dict().values())
+    size = getattr(value, "nbytes", 0)
+    return size if isinstance(size, int) else 0
 
 
 def _own(part: Module) -> Iterator[Parameter]:

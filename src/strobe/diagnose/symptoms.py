@@ -337,3 +337,13 @@ def sent_whole(record: Record) -> tuple[str, str] | None:
         f" Workers send {size(kept)} for each batch of {size(held)}: its tensors are slices of larger ones.",
         "Copy a slice with .clone() in the data set or collate_fn: a worker sends the whole tensor that it is from.",
     )
+
+
+def large_hyperparameters(record: Record) -> str:
+    """A sentence on what checkpoints hold beside weights and the optimizer's state; empty if little."""
+    sizes = {name: amount(value) for name, value in record.mapping("hyperparameters").items()}
+    if not sizes:
+        return ""
+    names = ", ".join(f'"{name}"' for name in sorted(sizes, key=lambda name: -sizes[name]))
+    held = f" Each holds {size(sum(sizes.values()))} of hyperparameters"
+    return f"{held}: self.save_hyperparameters(ignore=[{names}]) leaves them out."

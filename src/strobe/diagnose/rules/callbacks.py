@@ -6,6 +6,7 @@ from strobe.diagnose.attribution import seconds_of
 from strobe.diagnose.hooks import Hook, added_callbacks, class_of, hooks
 from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
+from strobe.diagnose.symptoms import large_hyperparameters
 from strobe.present.format import duration, percent
 from strobe.records.run import Record
 
@@ -61,6 +62,7 @@ def checkpoint(record: Record, step: Step) -> list[Finding]:
             every = max(seldom, now)
             overrides, (saved, often) = (f"{key}={every}",), _less_often(record, hook, step, every)
             advice = f"Save {often}"
+        advice += large_hyperparameters(record)
         findings.append(_finding(record, hook, step, saved, overrides=overrides, advice=advice))
     return findings
 
@@ -138,7 +140,7 @@ def _removal(record: Record, hook: Hook) -> tuple[tuple[str, ...], str]:
     if hook.kind == "module":
         return (), f"Make the hooks of {hook.name} cheaper, or run them less often."
     if hook.kind == "metric":
-        return (), f"Update {hook.name} every tenth step, or in validation only."
+        return (), f"Update {hook.name} every tenth step and compute it once an epoch, or use it in validation only."
     name = hook.name[0].lower() + hook.name[1:] if " " in hook.name else hook.name  # Gradient clipping is no class
     name = f"the {name}" if name.endswith("scheduler") else name
     return (), f"Make {name} cheaper, or run it less often."
