@@ -30,6 +30,8 @@ NEARLY = 0.9  # of what a function computes: it counts as computing nothing else
 TOGETHER = 0.8  # of the wasted time: the innermost function that holds this much is named
 
 ADDING = {"add", "add_"}  # gradients
+_MAXIMA = {"max", "min", "amax", "amin", "max_pool2d_with_indices", "max_pool3d_with_indices"}
+_MAXIMA |= {"adaptive_max_pool2d", "adaptive_max_pool3d"}
 _OF_A_LINE = ("file", "line", "function")
 _FILLING = {"empty", "zeros", "zero_", "_foreach_zero_", "ones", "full"}  # and new_zeros or zeros_like
 
@@ -216,7 +218,8 @@ class _Kinds:
     def _is_sparse(self, one: Operation) -> bool:
         """Whether it computes with zeros, and not because nothing uses most of its results."""
         forward = one.forward or one
-        return _has_zeros(one) and (_has_zeros(forward) or self._needed[forward] > MOSTLY)
+        zeros = _has_zeros(one) and not _is_of_maximum(one)
+        return zeros and (_has_zeros(forward) or self._needed[forward] > MOSTLY)
 
     def _unused(self, one: Operation) -> float:
         computed = one.forward if one.backward else one
@@ -298,6 +301,16 @@ def _alike(operation: Operation) -> float:
 def _has_zeros(operation: Operation) -> bool:
     """Whether nearly all numbers of a matrix are zeros; all are in weights that begin so."""
     return MOSTLY <= operation.zeros < 1
+
+
+def _is_of_maximum(operation: Operation) -> bool:
+    """Whether it computes with the gradients of a maximum: zeros but where that was, which may be in any row."""
+    one: Operation | None = operation
+    while one is not None and one.backward and (one is operation or one.name not in BY_PARTS):
+        if one.forward is not None and one.forward.name in _MAXIMA:
+            return True
+        one = next((source.operation for source in one.sources if source.operation.backward), None)
+    return False
 
 
 def added(operation: Operation) -> Operation:

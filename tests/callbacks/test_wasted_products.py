@@ -169,3 +169,21 @@ def test_a_layer_whose_attention_weights_nobody_needs_is_told(weights: bool, net
         networks.train(layer(images, images, images, need_weights=weights)[0].square().sum())
 
     assert (found(step)["attention"] is not None) == weights
+
+
+@pytest.mark.parametrize(
+    ("pool", "told"),
+    [
+        (lambda points: points.amax(1), False),
+        (lambda points: points.max(1).values, False),
+        (lambda points: nn.functional.adaptive_max_pool2d(points.permute(0, 2, 1)[..., None], 1), False),
+        (lambda points: points[:, 7], True),  # to be selected before the layer
+    ],
+)
+def test_gradients_of_a_maximum_are_zeros_that_no_selection_leaves_out(
+    pool: Callable[[Tensor], Tensor], told: bool, networks: Networks
+) -> None:
+    net = nn.Linear(4, 32)
+    networks.both[0] = networks.optimizer(net)
+    found_sparse = found(lambda: networks.train(pool(net(torch.randn(8, 512, 4)).relu()).square().sum()))
+    assert any(one is not None for one in (found_sparse["sparse"], found_sparse["unused"])) is told
