@@ -56,6 +56,14 @@ def test_help_names_each_command(
     assert all(f"\n  {name} " in said for name in cli.COMMANDS)
 
 
+def test_its_version_is_that_of_what_is_installed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called(monkeypatch, "--version")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert capsys.readouterr().out == f"{declared['name']} {declared['version']}\n"
+
+
 def test_another_word_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         called(monkeypatch, "look")

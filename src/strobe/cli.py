@@ -5,6 +5,7 @@ from strobe.process.signals import listen  # isort: skip  # a request before tha
 import os
 import runpy
 import sys
+from importlib.metadata import version
 
 ANY = {  # need nothing but what is installed with Strobe
     "run": "run any training, with a verdict at its end",
@@ -31,12 +32,15 @@ def main() -> None:
     listen()
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
-        print("usage: strobe COMMAND ...     strobe COMMAND --help says more")
+        print("usage: strobe COMMAND ...     strobe COMMAND --help says more     strobe --version")
         for title, commands in (("Any training", ANY), ("Strobe's own, train.py", APPLICATION)):
             print(f"\n{title}")
             print("\n".join(f"  {command:<10}{told}" for command, told in commands.items()))
         print("\nThese, like python train.py, need a checkout of Strobe's repository: run make setup there")
         print("Exit code 1: it failed; 2: the command line is wrong. docs/exit-codes.md has the others")
+        return
+    if name == "--version":
+        print(f"lightning-strobe {version('lightning-strobe')}")
         return
     if name not in COMMANDS:
         print(f"strobe {name} is not a command; give one of {', '.join(COMMANDS)}", file=sys.stderr)
