@@ -81,9 +81,9 @@ def test_the_tables_are_sorted(tmp_path: Path) -> None:
     assert not [root for root in sys.path if root and f" {root}/" in cumulative]  # paths are from the import root
 
 
-@pytest.mark.parametrize("window", [{"skip_first": 1, "steps": 40}, {"skip_first": 0, "steps": 0}], ids=str)
+@pytest.mark.parametrize("window", [{"skip_first": 1, "steps": 220}, {"skip_first": 0, "steps": 0}], ids=str)
 def test_sampling_shows_the_loop_as_a_tree(tmp_path: Path, window: dict[str, int]) -> None:
-    fit(PythonProfiler(tmp_path, kind="sampling", interval=FINE, **window), max_epochs=8)
+    fit(PythonProfiler(tmp_path, kind="sampling", interval=FINE, **window), max_epochs=40)
     assert names(tmp_path) == SAMPLES_FILES
     tree = (tmp_path / "python_sampling.txt").read_text()
     assert f"Training from step {window['skip_first']}" in tree
