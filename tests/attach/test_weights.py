@@ -1,8 +1,9 @@
 """What the weights of a training tell."""
 
+import numpy as np
 import pytest
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import LightningDataModule, LightningModule
 
 from strobe.attach.weights import Looks, embedded, large_hyperparameters, unused_gradients
 
@@ -64,4 +65,15 @@ def test_large_hyperparameters_are_told_by_name() -> None:
     assert large_hyperparameters(Student(*given)) == {"teacher": 600 * 600 * 4}
     ignored = ["answers", "teacher"]
     assert large_hyperparameters(Student(*given)) == {}
-    assert large_hyperparameters(torch.nn.Linear(2, 2)) == {}
+    assert large_hyperparameters(torch.nn.Linear(2, 2), None) == {}
+
+
+def test_those_of_a_data_module_are_in_checkpoints_too() -> None:
+    class Tables(LightningDataModule):
+        def __init__(self, table: object) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+
+    assert large_hyperparameters(None, Tables(torch.zeros(500_000))) == {"table": 2_000_000}
+    assert large_hyperparameters(None, Tables(np.zeros(500_000))) == {"table": 4_000_000}
+    assert large_hyperparameters(None, Tables(torch.eye(600).to_sparse())) == {}

@@ -92,7 +92,7 @@ def summarise(
         "world_size": world,
         "precision": trainer and str(trainer.precision),
         **told_by_weights(model.modules() if model is not None else (), learning),
-        "hyperparameters": {} if model is None else large_hyperparameters(model),
+        "hyperparameters": large_hyperparameters(model, trainer and getattr(trainer, "datamodule", None)),
         "batches_per_epoch": batches_of(trainer) if trainer else None,
         "environment": environment.describe(device=device),
         **steps,

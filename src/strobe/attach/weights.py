@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from torch.nn import Module, Parameter
 from torch.nn.parameter import UninitializedParameter
@@ -92,18 +93,22 @@ def unused_gradients(parts: Iterable[Module], optimizers: Iterable[Any]) -> floa
     return unused / total if total and unused < total else None
 
 
-def large_hyperparameters(model: Module) -> dict[str, int]:
-    """Names and bytes of the tensors, arrays and networks that ``save_hyperparameters()`` puts into each checkpoint."""
-    kept = vars(model).get("_hparams") or {}
-    sizes = {str(name): sum(map(_bytes, tree_leaves(value))) for name, value in kept.items()}
+def large_hyperparameters(*parts: object) -> dict[str, int]:
+    """Names and bytes of the tensors, arrays and networks that ``save_hyperparameters()`` puts into each checkpoint.
+
+    Args:
+        parts: the LightningModule and the LightningDataModule; None where there is none.
+    """
+    kept = [getattr(part, "_hparams", None) or {} for part in parts]
+    sizes = {str(name): sum(map(_bytes, tree_leaves(value))) for each in kept for name, value in each.items()}
     return {name: size for name, size in sizes.items() if size >= LARGE}
 
 
 def _bytes(value: Any) -> int:
     if isinstance(value, Module):
         return sum(_bytes(one) for one in value.state_dict().values())
-    size = getattr(value, "nbytes", 0)
-    return size if isinstance(size, int) else 0
+    known = isinstance(value, np.ndarray) or (isinstance(value, torch.Tensor) and value.layout == torch.strided)
+    return int(value.nbytes) if known else 0
 
 
 def _own(part: Module) -> Iterator[Parameter]:
