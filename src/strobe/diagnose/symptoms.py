@@ -339,7 +339,7 @@ def sent_whole(record: Record) -> tuple[str, str] | None:
     )
 
 
-def large_hyperparameters(record: Record) -> str:
+def advice_on_hyperparameters(record: Record) -> str:
     """A sentence on what checkpoints hold beside weights and the optimizer's state; empty if little."""
     sizes = {name: amount(value) for name, value in record.mapping("hyperparameters").items()}
     if not sizes:

@@ -82,7 +82,7 @@ FOR_NOTHING = {  # by cause
         "carried",
         "copying what was copied before",
         "{share} of each step copies what the same line had copied before",
-        "It takes {seconds} of each {step} step: up to {bytes} are copied for the little that is new.{place}",
+        "It takes {seconds} of each {step} step: to add what is new, up to {bytes} are copied.{place}",
         "Keep one tensor and write what is new into it: buffer[position] = new, with a position that starts again at "
         "the end, in place of torch.cat() or torch.roll(). In a loop, append to a list, and call torch.cat() or "
         "torch.stack() once after it.",
@@ -174,8 +174,8 @@ def _usual(record: Record, phase: str) -> float:
 
 def _share(record: Record, kind: str, phase: str) -> float:
     share = record.number(kind, phase) if record.on_cpu else None
-    if share is not None:  # what Python itself does there, and what memory costs, shows in looks at the stack
-        places = [*record.entries(kind, "functions"), *record.entries(kind, "lines")]
+    places = [*record.entries(kind, "functions"), *record.entries(kind, "lines")]
+    if share is not None and places:  # what Python itself does there, and what memory costs, shows in looks
         seen = [one for one in looks(record, phase) if any(each.items() <= one.items() for each in places)]
         looked = sum(amount(one.get("share")) for one in seen)
         share = looked if seen and kind == "carried" else max(share, looked)  # its first copies cost more than others

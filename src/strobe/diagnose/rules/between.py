@@ -7,7 +7,7 @@ from strobe.diagnose.candidates import seldomer
 from strobe.diagnose.predict import NOTABLE, Step, with_model, without
 from strobe.diagnose.restarts import RELOAD, restarts
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import EPOCHS, all_steps, large_hyperparameters, of_an_epoch, start_share
+from strobe.diagnose.symptoms import EPOCHS, advice_on_hyperparameters, all_steps, of_an_epoch, start_share
 from strobe.present.format import counted, duration, percent
 from strobe.records.run import Figure, Record
 
@@ -57,7 +57,7 @@ def epoch_checkpoint(record: Record, step: Step) -> Finding | None:
             if known
             else "Save less often, or to a faster disk."
         )
-        + large_hyperparameters(record),
+        + advice_on_hyperparameters(record),
         without(step, between=seconds * (1 - left if known else 1)),
         (f"{SAVES}={every}",) if known else (),
     )

@@ -6,7 +6,7 @@ from strobe.diagnose.attribution import seconds_of
 from strobe.diagnose.hooks import Hook, added_callbacks, class_of, hooks
 from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.symptoms import large_hyperparameters
+from strobe.diagnose.symptoms import advice_on_hyperparameters
 from strobe.present.format import duration, percent
 from strobe.records.run import Record
 
@@ -62,7 +62,7 @@ def checkpoint(record: Record, step: Step) -> list[Finding]:
             every = max(seldom, now)
             overrides, (saved, often) = (f"{key}={every}",), _less_often(record, hook, step, every)
             advice = f"Save {often}"
-        advice += large_hyperparameters(record)
+        advice += advice_on_hyperparameters(record)
         findings.append(_finding(record, hook, step, saved, overrides=overrides, advice=advice))
     return findings
 
