@@ -5,7 +5,8 @@ from strobe.process.signals import listen  # isort: skip  # a request before tha
 import os
 import runpy
 import sys
-from importlib.metadata import version
+
+from strobe import __version__
 
 ANY = {  # need nothing but what is installed with Strobe
     "run": "run any training, with a verdict at its end",
@@ -40,7 +41,7 @@ def main() -> None:
         print("Exit code 1: it failed; 2: the command line is wrong. docs/exit-codes.md has the others")
         return
     if name == "--version":
-        print(f"lightning-strobe {version('lightning-strobe')}")
+        print(f"lightning-strobe {__version__}")
         return
     if name not in COMMANDS:
         print(f"strobe {name} is not a command; give one of {', '.join(COMMANDS)}", file=sys.stderr)
