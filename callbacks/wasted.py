@@ -1,7 +1,7 @@
 """What of a step's operations is for nothing, by how values flow between them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,9 +30,11 @@ NEARLY = 0.9  # of what a function computes: it counts as computing nothing else
 TOGETHER = 0.8  # of the wasted time: the innermost function that holds this much is named
 
 ADDING = {"add", "add_"}  # gradients
-_MAXIMA = {"max", "min", "amax", "amin", "max_pool2d_with_indices", "max_pool3d_with_indices"}
-_MAXIMA |= {"adaptive_max_pool2d", "adaptive_max_pool3d"}
-_OF_A_LINE = ("file", "line", "function")
+_MAXIMA = {
+    *("max", "min", "amax", "amin", "adaptive_max_pool2d", "adaptive_max_pool3d"),
+    *("max_pool2d_with_indices", "max_pool3d_with_indices"),
+}
+_FUNCTION, _LINE = {"file": 0, "function": 2}, {"file": 0, "line": 1}  # what names them, and its place in a ``Line``
 _FILLING = {"empty", "zeros", "zero_", "_foreach_zero_", "ones", "full"}  # and new_zeros or zeros_like
 
 
@@ -62,7 +64,7 @@ class _Kinds:
     def constant(self) -> dict[str, Any] | None:
         """What the step before computed, too, with the ``functions`` that compute nothing else."""
         waste = self._waste(self._last, lambda one: float(one in self._constant))
-        return waste and waste | {"functions": _nothing_but(self._constant, self._last, ("file", "function"))}
+        return waste and waste | {"functions": _nothing_but(self._constant, self._last, _FUNCTION)}
 
     def repeated(self) -> dict[str, Any] | None:
         """What the same step computed before, ``calls`` times in all, and the backward pass of that."""
@@ -118,7 +120,7 @@ class _Kinds:
         if not waste:
             return None
         largest = max(one.size.bytes for one in again)
-        return waste | {"bytes": largest, "lines": _nothing_but(again, self._last, ("file", "line"))}
+        return waste | {"bytes": largest, "lines": _nothing_but(again, self._last, _LINE)}
 
     def loop(self) -> dict[str, Any] | None:
         """What rounds of a loop take, ``rounds`` of them, that could be computed at once."""
@@ -322,17 +324,17 @@ def added(operation: Operation) -> Operation:
 
 
 def _nothing_but(
-    wasted: Collection[Operation], operations: Iterable[Operation], names: Sequence[str]
+    wasted: Collection[Operation], operations: Iterable[Operation], named: Mapping[str, int]
 ) -> list[dict[str, Any]]:
-    """Those of the user's functions, or lines, by what these ``names`` tell, that compute hardly anything but this."""
+    """The user's functions, or lines, as ``named``, that compute hardly anything but this."""
     whole, part = defaultdict[tuple[Any, ...], float](float), defaultdict[tuple[Any, ...], float](float)
     for one in operations:
         for line in one.lines[-1:] if not one.backward else ():
-            place = tuple(value for name, value in zip(_OF_A_LINE, line, strict=True) if name in names)
+            place = tuple(line[position] for position in named.values())
             whole[place] += one.seconds
             part[place] += one.seconds * (one in wasted)
     places = [place for place in whole if part[place] >= NEARLY * whole[place]]
-    return [dict(zip(names, place, strict=True)) for place in places]
+    return [dict(zip(named, place, strict=True)) for place in places]
 
 
 def where(places: Sequence[tuple[float, Sequence[Line]]]) -> Line | None:

@@ -37,6 +37,8 @@ from support.steps import recorder
 
 __all__ = ["often", "recorder"]
 
+SELDOM = 0.02  # seconds between looks; shorter ones leave no time to wait for Python's lock as code does
+
 
 def pause() -> None:
     time.sleep(0.02)
@@ -52,9 +54,6 @@ class Choosy(Sampler[int]):
         for number in range(len(self)):
             sorted(range(8000), key=lambda one: -one)
             yield number
-
-
-SELDOM = 0.02  # seconds between looks; shorter ones leave no time to wait for Python's lock as code does
 
 
 def test_the_time_of_a_sampler_is_seen_in_it_and_told_from_making_batches(
