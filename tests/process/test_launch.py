@@ -98,6 +98,29 @@ def test_what_python_cannot_run_is_refused(
     assert str(refused.value).startswith(said)
 
 
+@pytest.mark.parametrize(
+    ("command", "runs"),
+    [
+        ("python train.py --lr 1", "train.py --lr 1"),
+        ("python -m package.train -m x", "-m package.train -m x"),
+        ("{own} train.py", "train.py"),
+        ("-m python train.py", "-m python train.py"),
+        ("elsewhere/python train.py", "elsewhere/python train.py"),
+    ],
+)
+def test_python_may_stand_before_its_script(
+    command: str, runs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent))
+    for name in ("train.py", "elsewhere/python"):
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).touch(mode=0o755)
+    parser = launch.Parser()
+    launch.script_arguments(parser)
+    assert command_of(parser.parse_args(command.format(own=sys.executable).split())) == runs.split()
+
+
 def test_a_program_is_no_script() -> None:
     with pytest.raises(ConfigError, match="is not a Python script"):
         command_of(given(sys.executable, "train.py"))

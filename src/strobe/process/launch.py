@@ -4,6 +4,7 @@ import argparse
 import math
 import os
 import re
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -76,7 +77,25 @@ def script_arguments(parser: argparse.ArgumentParser) -> None:
     """Let a parser take a script, or a module after ``-m``, and all that follows as its arguments."""
     parser.add_argument("-m", dest="module", action="store_true", help="SCRIPT is a module, as for python -m")
     parser.add_argument("script", metavar="SCRIPT")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, metavar="ARGUMENTS", action=_Arguments)
+
+
+class _Arguments(argparse.Action):
+    """A script's arguments; where the script is ``python`` of Strobe's own environment, the first names the script."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, given: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        of_a_module = values[:1] == ["-m"]
+        if not given.module and _is_own_python(given.script) and values[of_a_module:]:
+            if of_a_module or not values[0].startswith("-"):  # an option of Python's is refused with the script
+                given.module, (given.script, *values) = of_a_module, values[of_a_module:]
+        given.arguments = values
+
+
+def _is_own_python(word: str) -> bool:
+    found = shutil.which(word) if re.fullmatch(r"python[\d.]*", Path(word).name) else None
+    return found is not None and Path(found).absolute().parent == Path(sys.executable).parent
 
 
 def positive_seconds(text: str) -> float:
