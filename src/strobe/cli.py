@@ -17,7 +17,7 @@ ANY = {  # need nothing but what is installed with Strobe
     "report": "rebuild a run's report from its records",
     "compare": "compare runs and sweeps, with intervals; a gate on speed",
     "clean": "list what runs left behind, and remove it by age",
-    "doctor": "say what is installed, what is missing, what that costs, and what mends it",
+    "doctor": "say what is installed, what is missing, and how to get it",
 }
 APPLICATION = {
     "ceilings": "measure what loader and model of train.py reach alone",

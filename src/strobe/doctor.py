@@ -89,7 +89,7 @@ def _machine() -> Iterator[Part]:
     yield Part("Cores", f"{cores} of {there}{cause}", lost, mend)
     memory, free = kernel_memory(), free_memory()
     total, cached = memory.get("MemTotal"), memory.get("Cached")
-    told = f"{_size(free)} free of {_size(total)}; {_size(cached)} hold files, so they are read again without the disk"
+    told = f"{_size(free)} free of {_size(total)}; {_size(cached)} is page cache: read again without the disk"
     yield Part("Memory", told)
     shm = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else None
     told = f"{size(shm.free)} free of {size(shm.total)}" if shm else "missing"

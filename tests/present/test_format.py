@@ -45,7 +45,7 @@ from strobe.present.format import TIMES
         (as_text.size(5e15), "5,000 TB"),
         (as_text.interval(75.0, 80.71), "75.0 to 80.7"),
         (as_text.interval(None, 80.7), ""),
-        (as_text.interval(4e-9, 9.5e8), "too wide to tell"),
+        (as_text.interval(4e-9, 9.5e8), "interval too wide"),
         (as_text.estimate({"median": 62.7, "low": 50.4, "high": 78.1}), "62.7 (50.4 to 78.1)"),
         (as_text.estimate({"median": 62.7, "low": 62.7, "high": 62.7}), "62.7"),
         (as_text.estimate({"median": 62.7, "low": None, "high": None}), "62.7"),

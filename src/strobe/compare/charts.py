@@ -230,7 +230,9 @@ def phases(compared: Comparison) -> kit.Section:
     ]
     heads = (f"Milliseconds {compared.each}", *(f"#{one.name}" for one in known))
     parts += [*kit.note(omitted), kit.Block([kit.Table(heads, rows, "plain")], title="As figures")]
-    about = f"What {compared.each} costs, the mean over runs, the fastest first. The host's time, not the GPU's."
+    about = (
+        f"What {compared.each} costs, the mean over runs, in the order of the table. The host's time, not the GPU's."
+    )
     return kit.Section("phases", title, about, parts, wide=True)
 
 

@@ -102,8 +102,9 @@ def verdict(compared: Comparison) -> str:
         few = _NUMBERS[others] if others < len(_NUMBERS) else f"{others:,}"
         rest = f"; {few} other setting{'s' * (others > 1)} may be as fast"
     name, ratio = compared.called(best), best.speedup
-    is_ = "has the highest rate" if best.place == "highest" else "is the fastest"
-    if best.place == "highest":
+    undecided = best.place == "highest" or 0 < others == len(compared.measured) - 1
+    is_ = "has the highest rate" if undecided else "is the fastest"
+    if undecided:
         rest = ", but these runs cannot tell whether it is the fastest"
     if best.baseline or not baseline or not ratio:
         return f"{'The baseline, ' * best.baseline}{name}{',' * best.baseline} {is_}: {much}{rest}."

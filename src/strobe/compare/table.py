@@ -133,7 +133,7 @@ def _lines(compared: Comparison, comparison: Mapping[str, Any]) -> list[str]:
         for knee in comparison["knees"]
     ]
     if any(_times(cell).startswith(UNKNOWN) for cell in compared.cells):
-        lines.append("To know what is not known, train longer, or more often (sweep.repeats).")
+        lines.append("For a verdict, train longer, or raise sweep.repeats.")
     lines += [*([compared.alone] if compared.alone else []), *comparison["notes"]]
     if any(cell.rate and cell.rate.of == "steps" for cell in compared.cells):
         lines.append("The interval of a single run's rate is over its steps: another run may well lie outside.")

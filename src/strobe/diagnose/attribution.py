@@ -333,7 +333,7 @@ def _of_computing(
     left = max(0.0, 1 - costs / total) if (total := sum(alone.values())) else 0.0
     for name, seconds in alone.items():
         lost = seconds * left * (1 - 1 / cores_to_compute(record))
-        yield Part("single_thread", name, f"cores that {PLACES[name]} leaves idle", lost)
+        yield Part("single_thread", name, f"cores idle during {PLACES[name]}", lost)
 
 
 def _wasted(record: Record, most: float, *phases: str) -> list[Part]:

@@ -289,7 +289,7 @@ def _as_much(findings: Sequence[Finding]) -> str:
     losses = [one.lost or 0.0 for one in findings[:2]]
     if not others or min(losses) < (1 - TIE) * max(losses):
         return ""
-    return f" About as costly: {inside(others[0].title, others[0].subject)}."
+    return f" About as much is lost here: {inside(others[0].title, others[0].subject)}."
 
 
 def as_list(findings: Finding | list[Finding] | None) -> list[Finding]:

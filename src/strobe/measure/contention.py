@@ -130,7 +130,10 @@ def between(before: Reading, after: Reading, usable: float) -> dict[str, Any]:
         "choked": share("choked"),
         "throttles": more("throttles"),
         "hertz": [before.hertz, after.hertz],
-        "busiest": [{"name": name, "pid": pid, "cores": used} for used, name, pid in sorted(users)[: -NAMED - 1 : -1]],
+        "busiest": [
+            {"name": _called(pid, name), "pid": pid, "cores": used}
+            for used, name, pid in sorted(users)[: -NAMED - 1 : -1]
+        ],
     }
 
 
@@ -195,6 +198,19 @@ def _process(path: Path) -> Process | None:
         return None
     own, reaped = (sum(int(value) for value in fields[start : start + 2]) / TICKS for start in (11, 13))
     return Process(before.partition("(")[2], int(fields[1]), own, reaped)
+
+
+def _called(pid: int, name: str) -> str:
+    """Its name, and of Python what it runs, without further arguments, which may hold what is nobody's business."""
+    words = iter(_text(_PROC / str(pid) / "cmdline").split("\0")[1:] if name.startswith("python") else [])
+    for word in words:
+        if word in ("-W", "-X"):
+            next(words, None)
+        elif word in ("", "-", "-c"):
+            break
+        elif word == "-m" or not word.startswith("-"):
+            return f"{name} {f'-m {next(words, str())}' if word == '-m' else Path(word).name}"
+    return name
 
 
 def _family(processes: Mapping[int, Process]) -> set[int]:

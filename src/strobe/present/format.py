@@ -99,7 +99,7 @@ def interval(low: float | None, high: float | None, show: Callable[[float], str]
     """The two ends: ``75.0 to 80.7``; empty if one is unknown, words if they are too far apart to say much."""
     if low is None or high is None:
         return ""
-    return "too wide to tell" if is_wide(low, high) else f"{show(low)} to {show(high)}"
+    return "interval too wide" if is_wide(low, high) else f"{show(low)} to {show(high)}"
 
 
 def is_wide(low: float | None, high: float | None) -> bool:

@@ -87,9 +87,10 @@ class _Arguments(argparse.Action):
         self, parser: argparse.ArgumentParser, given: argparse.Namespace, values: Any, option: str | None = None
     ) -> None:
         of_a_module = values[:1] == ["-m"]
-        if not given.module and _is_own_python(given.script) and values[of_a_module:]:
-            if of_a_module or not values[0].startswith("-"):  # an option of Python's is refused with the script
-                given.module, (given.script, *values) = of_a_module, values[of_a_module:]
+        words = values[of_a_module:]
+        named = words and (of_a_module or not words[0].startswith("-"))  # an option of Python's is refused later
+        if named and not given.module and _is_own_python(given.script):
+            given.module, (given.script, *values) = of_a_module, words
         given.arguments = values
 
 

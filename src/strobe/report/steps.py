@@ -202,7 +202,9 @@ def _words(record: Record) -> list[Part]:
         lines.append(f"The machine's speed changes from minute to minute: {changed}.")
     if record.flag("ceilings", "shared_cores"):
         words = "Loader and model share the same cores, so neither reaches its own ceiling while both work"
-        joint = record.number("ceilings", "joint")
+        if record.count("num_workers") == 0:
+            words = "Without workers, loader and model take turns"
+        joint = None if too_low(record) else record.number("ceilings", "joint")
         lines.append(f"{words}: together they can reach {figure(joint)} {unit_of(record)}." if joint else f"{words}.")
     cost = [
         f"{duration(seconds)} of a core by the {side}"

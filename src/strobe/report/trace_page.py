@@ -140,7 +140,9 @@ def told(rank: RankTrace) -> tuple[str, str]:
         does = {
             "waits for data for {} of its time": waiting,
             "communicates for {} of its time, and does nothing else meanwhile": uses["communication"],
-            "computes in operators for {} of its time": uses["computing"] - waiting,
+            f"computes in operators for {{}} of its time{', beside those of its data wait' * bool(waiting)}": (
+                uses["computing"] - waiting
+            ),
             "runs no operator for {} of its time: that is Python, or code that leaves no marks": uses["unknown"],
         }
         most = max(does, key=lambda told: does[told])

@@ -194,7 +194,8 @@ def ceilings(record: Record) -> str:
     if joint := rates.get("joint"):
         usable = record.count("environment", "usable_cores")
         where = f"{usable} shared cores" if usable and usable > 1 else "the same core" if usable else "the same cores"
-        parts.append(f"together about {rate(joint)} on {where}")
+        how = f"together about {rate(joint)} on {where}"
+        parts.append(f"one after the other about {rate(joint)}" if record.count("num_workers") == 0 else how)
     if parts and too_low(record):
         parts.append("a ceiling was measured too low: training was faster")
     elif parts and is_beyond(record):

@@ -106,8 +106,13 @@ def _reason(record: Record, step: Step, one: Combination) -> str:
     if hook is not None and seldom > max(saved, loading):
         return f"{hook.name} takes {duration(hook.mean)} a step, which larger batches pay less often"
     if one.loading and (computing is None or loading > saved):
-        return f"With this the loader alone reaches {pace(one.loading.rate.median)}"
-    return f"With this the model alone reaches {pace(computing.rate.median)}" if computing else ""
+        return _reaches("loader", one.loading.rate, step.loader)
+    return _reaches("model", computing.rate, step.model) if computing else ""
+
+
+def _reaches(side: str, then: Figure, now: Figure | None) -> str:
+    before = f", instead of {pace(now.median)}" if now else ""
+    return f"With this the {side} alone reaches {pace(then.median)}{before}"
 
 
 def _within(proposal: Proposal, wanted: set[str]) -> Proposal | None:

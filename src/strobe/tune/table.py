@@ -68,12 +68,13 @@ def total(tuning: Tuning) -> str:
         which = "Too noisy to tell whether anything is" if undecided(tuning) else "Nothing that was tried is measurably"
         return f"{which} faster."
     if proof is None and tuning.status == "interrupted":
-        return "Interrupted before the proof: go on, or keep what you have."
+        return "Stopped before the last comparison, so nothing is recommended; the same command goes on."
     if proof is None or proof["ratio"] is None:
         return f"The gain is not proved ({(proof or {}).get('error') or 'not measured again'}): keep what you have."
     if proof["verdict"] == "faster":
         return f"{times(proof['ratio'])} as fast as what you gave, measured again at the end."
-    return f"Measured again at the end, it is not faster ({times(proof['ratio'])}): keep what you have."
+    shown = "is slower" if proof["verdict"] == "slower" else "is not measurably faster"
+    return f"Measured again at the end, it {shown} ({times(proof['ratio'])}): keep what you have."
 
 
 def undecided(tuning: Tuning) -> bool:
@@ -97,7 +98,9 @@ def ending(tuning: Tuning) -> str:
     sentence = f"{why[:1].upper()}{why[1:]} after {duration(tuning.seconds)}"
     if tuning.ended == NOTHING:
         sentence = f"Stopped after {duration(tuning.seconds)}: nothing else helped"
-    late = f", not {duration(budget)}: a comparison that has begun is finished" * (tuning.seconds > OVER * budget)
+    late = f" instead of {duration(budget)}, because a comparison that has begun is finished" * (
+        tuning.seconds > OVER * budget
+    )
     return " ".join((f"{sentence}{late}.", disturbance(tuning))).strip()
 
 
@@ -181,8 +184,9 @@ def fate(trial: Mapping[str, Any]) -> str:
     """What became of a change."""
     if trial.get("left_out"):
         return "needed" if trial["kept"] else "not needed, left out"
-    wide = trial["measured"] and _is_wide(trial["measured"])
-    return "kept" if trial["kept"] else NOISY if wide else str(trial["verdict"])
+    if trial["kept"]:
+        return "kept" if trial["verdict"] == "faster" else "kept: faster in the last comparison"
+    return NOISY if trial["measured"] and _is_wide(trial["measured"]) else str(trial["verdict"])
 
 
 def _is_wide(ratio: Interval) -> bool:

@@ -83,7 +83,7 @@ def test_a_lost_terminal_ends_no_run_under_nohup(tmp_path: Path, sample_root: Pa
 
 def check_record(folder: Path, status: str | None) -> None:
     if status is None:
-        assert not (folder / "summary.json").exists()
+        assert not folder.exists()
         return
     assert read_summary(folder / "summary.json")["status"] == status
     assert (folder / "report.html").is_file()

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -294,9 +294,12 @@ class Preflight(Callback):
             if (name := config.ckpt_path) is not None:
                 path = last_checkpoint(config, Path(config.hydra.run.dir), OUTPUTS) if name == "last" else Path(name)
                 check_unfinished(path, config.trainer)
+            folder = Path(config.hydra.run.dir)
+            if not folder.exists():
+                _alone.callback(_forget_unbegun, folder, {".hydra", "train.log"})
             _require_directory("hydra.run.dir", config.hydra.run.dir)
             if rank() == 0 and not {"suite", "tune"} & set(config):  # whose commands lock their folder themselves
-                _alone.enter_context(alone_in(Path(config.hydra.run.dir), "hydra.run.dir"))
+                _alone.enter_context(alone_in(folder, "hydra.run.dir"))
         except MISTAKES as error:
             # Hydra turns a callback's exceptions into warnings, but lets a request to exit through.
             refuse(mistake(error))
@@ -320,20 +323,20 @@ class Preflight(Callback):
 
 
 def leave_folder() -> None:
-    """Let others write into the run's folder, which :class:`Preflight` has locked."""
+    """Let others write into the run's folder, which :class:`Preflight` has locked; one in which none began goes."""
     _alone.close()
+    if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
+        _forget_unbegun(Path(HydraConfig.get().sweep.dir), {"multirun.yaml"})
 
 
-def forget_refused_sweep() -> None:
-    """Remove the folder that was made for a sweep in which no run has begun, and those above it that are then empty.
+def _forget_unbegun(folder: Path, begins_with: Set[str]) -> None:
+    """Remove a folder that holds no more than is written before a run begins, and those above it that are then empty.
 
     Above its own parent these are ``outputs`` and what lies in it.
     """
-    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
-        return
-    folder = Path(HydraConfig.get().sweep.dir)
     with suppress(OSError):  # the folder is missing, or others lie beside it
-        if {path.name for path in folder.iterdir()} <= {"multirun.yaml"}:
+        log = folder / "train.log"
+        if {path.name for path in folder.iterdir()} <= begins_with and not (log.is_file() and log.stat().st_size):
             shutil.rmtree(folder)
             folder.parent.rmdir()
             for above in folder.absolute().parents[1:]:

@@ -11,7 +11,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import CompactHydraException
 from hydra.types import RunMode
 
-from strobe.app.config.checks import forget_refused_sweep, leave_folder
+from strobe.app.config.checks import leave_folder
 from strobe.app.config.help import text
 from strobe.app.config.mistakes import MISTAKES, mistake, no_option, require_values
 from strobe.errors import ConfigError, StrobeError
@@ -43,7 +43,6 @@ def command(name: str) -> Iterator[None]:
         traceback.print_exc()
         sys.exit(1)
     finally:
-        forget_refused_sweep()
         leave_folder()
         over()
 

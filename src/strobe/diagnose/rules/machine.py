@@ -48,12 +48,12 @@ def shared_machine(record: Record, _: Step) -> Finding | None:
         for entry in record.items("machine", "busiest")
         if isinstance(entry, dict) and (used := as_number(entry.get("cores")))
     ]
-    evidence += f" The busiest: {', '.join(named)}." if named else " They had ended before Strobe could name them."
+    evidence += f" The busiest: {', '.join(named)}." if named else " Which ones is not known: they had ended."
     return Finding(
         "shared_machine",
         f"{who} took {percent(others + stolen)} of the cores",
         evidence,
-        "Train again when they have ended, or on another machine; these figures hold only while they run.",
+        "Train again when those processes have ended, or on another machine; these figures hold only while they run.",
         _up_to(lost),
     )
 
