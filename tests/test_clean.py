@@ -1,4 +1,4 @@
-"""``python -m strobe.clean``: what it lists, and that it removes nothing else."""
+"""``strobe clean``: what it lists, and that it removes nothing else."""
 
 import json
 import os

@@ -44,7 +44,7 @@ def test_its_exit_code_and_arguments_are_the_commands_own(
     with pytest.raises(SystemExit) as ended:
         called(monkeypatch, "compare", "--help")
     assert ended.value.code == 0
-    assert "usage: python -m strobe.compare" in capsys.readouterr().out
+    assert "usage: strobe compare" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("-h",)])
@@ -80,11 +80,11 @@ WRONG = {  # a command line for each command, and what is said of it
     "report": (["nowhere"], "nowhere is not a directory"),
     "compare": (["nowhere"], "nowhere is not a directory"),
     "clean": (["--remove"], "--remove needs an age"),
-    "doctor": (["--hepl"], "--hepl is not an option of python -m strobe.doctor; did you mean --help?"),
+    "doctor": (["--hepl"], "--hepl is not an option of strobe doctor; did you mean --help?"),
     "ceilings": (["data.batchsize=3"], "data.batchsize is not a key"),
     "bench": (["suite=moon"], "suite=moon is not a choice"),
     "pack": (["--shards", "out", "data.batchsize=3"], "data.batchsize is not a key"),
-    "native": (["--nothing"], "--nothing is not an option of python -m strobe.native; --help lists the options"),
+    "native": (["--nothing"], "--nothing is not an option of strobe native; --help lists the options"),
 }
 BROKEN = ("view", "report", "compare")  # of a folder whose record is damaged
 

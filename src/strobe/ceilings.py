@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.ceilings``."""
+"""The command ``strobe ceilings``."""
 
 from strobe.process.signals import listen
 
@@ -38,8 +38,8 @@ HELP = """Measures what loader and model each reach alone, in images/s, for a co
 Each is measured for ceilings_seconds (5) at most, once it is warm. It keeps no trained weights and writes no files.
 
 Examples
-  python -m strobe.ceilings data=eurosat loader=rasterio engine.num_workers=2
-  python -m strobe.ceilings data.batch_size=128 ceilings_seconds=20 --json
+  strobe ceilings data=eurosat loader=rasterio engine.num_workers=2
+  strobe ceilings data.batch_size=128 ceilings_seconds=20 --json
 """
 
 

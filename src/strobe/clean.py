@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.clean``."""
+"""The command ``strobe clean``."""
 
 from strobe.process.signals import listen
 
@@ -52,9 +52,9 @@ Without --remove it only lists. A folder counts only if it holds Strobe's record
 benchmark or a comparison; nothing else is touched. It keeps what may still be in progress.
 
 Examples
-  python -m strobe.clean
-  python -m strobe.clean --older-than 7d
-  python -m strobe.clean outputs/sweeps --older-than 7d --remove
+  strobe clean
+  strobe clean --older-than 7d
+  strobe clean outputs/sweeps --older-than 7d --remove
 """
 
 
@@ -137,6 +137,13 @@ def seconds(text: str) -> float:
     return float(match[1]) * UNITS[match[2]]
 
 
+def _age(seconds: float) -> str:
+    """In the unit that suits: 12 min, 5.0 h, 31 days."""
+    if seconds < UNITS["h"]:
+        return f"{seconds / UNITS['m']:.0f} min"
+    return f"{seconds / UNITS['h']:.1f} h" if seconds < UNITS["d"] else f"{seconds / UNITS['d']:,.1f} days"
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """List, and remove if asked to; exits with a sentence if that is not possible."""
     parser = parser_of("clean", HELP)
@@ -163,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 shutil.rmtree(kept.folder)
             gone = not kept.folder.exists()
             told, removed = (", removed", removed + kept.bytes) if gone else (", could not be removed", removed)
-        print(f"{size(kept.bytes):>8}  {kept.age / UNITS['d']:>6,.1f} days  {kept.kind:<10}  {kept.folder}{told}")
+        print(f"{size(kept.bytes):>8}  {_age(kept.age):>8}  {kept.kind:<10}  {kept.folder}{told}")
     whole = size(sum(kept.bytes for kept in found))
     print(f"{counted(len(found), 'folder')}, {whole}" + (f"; {size(removed)} removed" if given.remove else ""))
 

@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.doctor``. Imports no torch: what is broken can be asked, too."""
+"""The command ``strobe doctor``. Imports no torch: what is broken can be asked, too."""
 
 from strobe.process.signals import listen
 

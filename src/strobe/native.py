@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.native``."""
+"""The command ``strobe native``."""
 
 from strobe.process.signals import listen
 

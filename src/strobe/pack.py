@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.pack``."""
+"""The command ``strobe pack``."""
 
 from strobe.process.signals import listen
 
@@ -22,8 +22,8 @@ HELP = """Writes the images of a configuration of train.py into shards of 64 MB,
 OUT is a folder, or an address such as s3://bucket/shards. The same command goes on where it was interrupted.
 
 Examples
-  python -m strobe.pack --shards shards data=eurosat
-  python -m strobe.pack --shards s3://bucket/shards data=image_folder data.root=photos data.framing=resize
+  strobe pack --shards shards data=eurosat
+  strobe pack --shards s3://bucket/shards data=image_folder data.root=photos data.framing=resize
   python train.py data=eurosat loader=packed loader.shards=shards
 """
 

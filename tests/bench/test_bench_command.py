@@ -1,4 +1,4 @@
-"""``python -m strobe.bench`` as a user types it, mostly in this process; and the quick mode of every suite."""
+"""``strobe bench`` as a user types it, mostly in this process; and the quick mode of every suite."""
 
 import json
 import os
@@ -149,7 +149,7 @@ def test_ctrl_c_while_the_server_imports_its_libraries_ends_all(sample_root: Pat
 
 
 def said_by(*arguments: str) -> str:
-    """What ``python -m strobe.bench`` says, in this process, where it cannot do all that it is asked for."""
+    """What ``strobe bench`` says, in this process, where it cannot do all that it is asked for."""
     code, said = run_here("src/strobe/bench/__main__.py", *arguments)
     assert code == 2, said
     assert "Traceback" not in said
@@ -186,7 +186,7 @@ def test_a_suite_must_be_there_unless_help_is_wanted() -> None:
     assert said_by("lr=0.1", "suite.tables=[load]") == f"lr is not a key; did you mean model.lr? Also {choose}"
     code, said = run_here("src/strobe/bench/__main__.py", "--help")
     assert code == 0
-    assert "python -m strobe.bench --list" in said
+    assert "strobe bench --list" in said
     assert "fail_if_slower" in said
 
 

@@ -1,4 +1,4 @@
-"""Mistakes that ``python -m strobe.bench`` refuses in a sentence, before anything is measured."""
+"""Mistakes that ``strobe bench`` refuses in a sentence, before anything is measured."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.compare``: what it prints, writes, and how it exits."""
+"""The command ``strobe compare``: what it prints, writes, and how it exits."""
 
 import csv
 import json
@@ -50,7 +50,7 @@ def test_a_sweep_gets_its_comparison_beside_its_cells(sweep: Path, capsys: pytes
     conclude(sweep, as_typed)  # as at the sweep's end
     assert capsys.readouterr().out.splitlines()[-1] == str(sweep / "comparison.html")
     record = json.loads((sweep / "comparison.json").read_text())
-    assert (record["command"], record["title"]) == (f"python -m strobe.compare {sweep}", str(sweep))
+    assert (record["command"], record["title"]) == (f"strobe compare {sweep}", str(sweep))
     with (sweep / "comparison.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == [cell["name"] for cell in record["cells"]]

@@ -322,7 +322,7 @@ def test_whatever_a_run_lacks_or_has_wrong_it_is_compared_and_shown(turn: int, t
     summary = read_summary(runs[1] / "summary.json")
     for place in damages(summary, WRONG, turn):
         write_summary(runs[1] / "summary.json", summary)
-        page = page_of(gather(Request(runs, tmp_path, "python -m strobe.compare")))
+        page = page_of(gather(Request(runs, tmp_path, "strobe compare")))
         assert page.sections[-1] == "method", place
         assert not re.search(r"\b(nan|inf)\b", page.text), place
 

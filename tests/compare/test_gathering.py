@@ -24,7 +24,7 @@ CELLS = [
 
 
 def compared(*given: Path, folder: Path | None = None, **asked: Any) -> dict[str, Any]:
-    return gather(Request(given, folder or given[0], "python -m strobe.compare", **asked))
+    return gather(Request(given, folder or given[0], "strobe compare", **asked))
 
 
 def by_name(record: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""``python -m strobe.duel --commit A --commit B``: two commits of a small project take turns, and nothing is left."""
+"""``strobe duel --commit A --commit B``: two commits of a small project take turns, and nothing is left."""
 
 import multiprocessing.forkserver
 import os

@@ -64,7 +64,7 @@ FETCHING = {"link", "img", "iframe", "object", "embed", "base", "form"}
 def searched() -> str:
     """The page of a search that has found the native loader."""
     with TemporaryDirectory() as folder:
-        tuning = begin(Path(folder), ["data=eurosat"], None, command="python -m strobe.tune data=eurosat", budget=600.0)
+        tuning = begin(Path(folder), ["data=eurosat"], None, command="strobe tune data=eurosat", budget=600.0)
         rates = {"native": 300.0, "skimage": 100.0}
         machine = Made(Path(folder), lambda chosen: rates[chosen["loader"]], [("loader=native", 2.5)])
         Search(tuning, machine, ProgressDisplay(Console(quiet=True)), clock=machine.clock).run()

@@ -1,4 +1,4 @@
-"""``python -m strobe.report``: reports from records alone, and what it says when there are none."""
+"""``strobe report``: reports from records alone, and what it says when there are none."""
 
 from pathlib import Path
 
@@ -75,4 +75,4 @@ def test_it_writes_no_deeper_than_a_sweep_and_says_what_it_cannot_write(
     assert "report.html cannot be written (Is a directory)" in failure(run, capsys=capsys)
     with pytest.raises(SystemExit):
         main(["--help"])
-    assert "python -m strobe.report outputs/runs/DATE/RUN" in capsys.readouterr().out
+    assert "strobe report outputs/runs/DATE/RUN" in capsys.readouterr().out

@@ -46,7 +46,7 @@ def _gathered(cells: int, repeats: int, failing: int, single: int) -> dict[str, 
         made.append((" ".join(f"{key}={value}" for key, value in overrides.items()), runs[:1] if one else runs))
     with tempfile.TemporaryDirectory() as folder:
         sweep = write_sweep(Path(folder, "sweep"), made)
-        record = gather(Request([sweep], sweep, f"python -m strobe.compare {TITLE}"))
+        record = gather(Request([sweep], sweep, f"strobe compare {TITLE}"))
     names = ["aten::convolution_backward", "aten::mkldnn_convolution", "enumerate(DataLoader)#next", "x::y"]
     rows = []
     for name in [*names, *(f"aten::operator_{number}" for number in range(31))]:

@@ -38,7 +38,7 @@ def _is_choice(override: Override) -> bool:
 
 
 def bench_config(*overrides: str) -> DictConfig:
-    """The configuration of ``python -m strobe.bench`` with these overrides."""
+    """The configuration of ``strobe bench`` with these overrides."""
     return configured("bench", *overrides)
 
 

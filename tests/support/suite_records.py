@@ -20,7 +20,7 @@ HEADER = {
     "quick": False,
     "input": {"told": "720 tiles of EuroSAT", "generated": False},
     "overrides": ["data=eurosat"],
-    "command": "python -m strobe.bench suite=loading data=eurosat",
+    "command": "strobe bench suite=loading data=eurosat",
     "environment": {
         "host": "box",
         "cpu": "AMD EPYC 7B13",

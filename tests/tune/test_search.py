@@ -24,7 +24,7 @@ def rate(chosen: Mapping[str, str]) -> float:
 
 
 def fresh(folder: Path, *given: str, budget: float = 1000.0) -> Tuning:
-    return begin(folder, given, None, command="python -m strobe.tune", budget=budget)
+    return begin(folder, given, None, command="strobe tune", budget=budget)
 
 
 def searched(machine: Made, tuning: Tuning) -> Tuning:

@@ -1,4 +1,4 @@
-"""``python -m strobe.view``: real servers on the loopback, and what it says when there is nothing to show."""
+"""``strobe view``: real servers on the loopback, and what it says when there is nothing to show."""
 
 import gzip
 import http.client

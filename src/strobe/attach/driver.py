@@ -15,9 +15,8 @@ from strobe.process.launch import rank
 from strobe.process.output import note
 
 NOTHING = (
-    "Strobe: nothing was trained, or too little to measure, so there is no record: Lightning's Trainer.fit was not "
-    "called, no loop over a DataLoader made an update, and elsewhere fewer than six updates, or backward passes, were "
-    "seen in the script's own process."
+    "Strobe: no training was recorded: no Trainer.fit was called, no loop over a DataLoader made an update, and the "
+    "script's own process made fewer than six updates elsewhere."
 )
 OTHERWISE = " Where other code trains, write: for batch in strobe.watch(batches)"
 ELSEWHERE = (

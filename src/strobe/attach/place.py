@@ -15,7 +15,7 @@ from typing import TypeGuard
 
 from strobe.process.output import note
 from strobe.records.files import make_room
-from strobe.records.places import ATTACHED
+from strobe.records.places import ATTACHED, unversioned
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 OF_DISKS = (*FULL, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
@@ -35,7 +35,7 @@ def new_directory(wanted: Path | None, name: str | None = None) -> Path:
         with begun.open("a") as file:
             file.write("1")
     dated = time.strftime("%Y-%m-%d"), f"{time.strftime('%H-%M-%S')}-{_part(name or script())}"
-    place = (wanted or home.joinpath(ATTACHED, *dated)).absolute()
+    place = (wanted or unversioned(home / ATTACHED).joinpath(*dated)).absolute()
     named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
     return next(one for one in named if _is_ours(one))
 

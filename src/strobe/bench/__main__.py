@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.bench``."""
+"""The command ``strobe bench``."""
 
 from strobe.process.signals import listen
 

@@ -198,4 +198,4 @@ def show(overrides: Sequence[str]) -> None:
             console.print(suite.about, markup=False, highlight=False)  # which is wrapped
             say(console, *(f"  {cell.name}" for cell in suite.cells))
     if not wanted:
-        say(console, "\npython -m strobe.bench --list suite=NAME lists its cells")
+        say(console, "\nstrobe bench --list suite=NAME lists its cells")

@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.compare``. Imports no torch."""
+"""The command ``strobe compare``. Imports no torch."""
 
 from strobe.process.signals import listen
 
@@ -25,10 +25,10 @@ keep more than 95% of the baseline's speed; 3 if one is shown to keep less, or f
 of different days: strobe duel lets both train now.
 
 Examples
-  python -m strobe.compare outputs/sweeps/DATE/TIME                          against the sweep's first cell
-  python -m strobe.compare outputs/sweeps/DATE/TIME --baseline loader=native
-  python -m strobe.compare outputs/runs/DATE/RUN outputs/runs/DATE/OTHER
-  python -m strobe.compare outputs/sweeps/NEW --baseline outputs/sweeps/OLD --fail-if-slower 5%
+  strobe compare outputs/sweeps/DATE/TIME                          against the sweep's first cell
+  strobe compare outputs/sweeps/DATE/TIME --baseline loader=native
+  strobe compare outputs/runs/DATE/RUN outputs/runs/DATE/OTHER
+  strobe compare outputs/sweeps/NEW --baseline outputs/sweeps/OLD --fail-if-slower 5%
 """
 
 

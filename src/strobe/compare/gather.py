@@ -218,7 +218,7 @@ def _pooled(cells: Iterable[Sequence[Trained]], paths: Sequence[Path]) -> list[s
         return []
     return [
         f"runs of {most} directories are taken as repeats of the same cells; to compare them with each other: "
-        "python -m strobe.compare NEW --baseline OLD"
+        "strobe compare NEW --baseline OLD"
     ]
 
 

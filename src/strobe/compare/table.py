@@ -43,6 +43,7 @@ def print_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
     columns = [*_settings(compared), *columns]
     against = comparison["against"] or comparison["baseline"]
     title = f"Times as fast as {against}" if any(cell.speedup for cell in compared.cells) else ""
+    names = [column.heading for column in columns]
     table, spared = _table(title, columns, compared.cells), list(_SPARED)
     unlimited = console.options.update(width=1000)
     while spared and console.measure(table, options=unlimited).maximum > console.width:
@@ -50,6 +51,8 @@ def print_comparison(console: Console, comparison: Mapping[str, Any]) -> None:
         columns = [column for column in columns if column.heading != heading]
         table = _table(title, columns, compared.cells)
     console.print(table)
+    if dropped := [name for name in names if name not in {column.heading for column in columns}]:
+        say(console, f"Left out, because the terminal is too narrow: {', '.join(dropped)}")
     say(console, *_lines(compared, comparison))
 
 

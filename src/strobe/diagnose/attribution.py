@@ -27,6 +27,7 @@ from strobe.diagnose.symptoms import (
     made_up,
     many_operations,
     spent_in,
+    too_low,
     waits_for_gpu,
     without_threads,
 )
@@ -108,14 +109,16 @@ def seconds_of(cause: str, record: Record, step: Step, *, subject: str | None = 
 
 
 def fixed_cost(record: Record, step: Step) -> float:
-    """The fixed cost of a batch, in seconds of computing per step, by the rates at two sizes; 0 if unknown.
+    """The fixed cost of a batch, in seconds of computing per step, by the rates at two sizes; 0 if unknown, or wrong.
 
     A GPU is idle meanwhile. Where computing grows, the two rates differ by how many steps they were measured for.
     """
     if (grown := growth(record, step)) is not None and grown.phase in COMPUTING:
         return 0.0
-    larger = [entry for entry in record.alternatives("model") if entry.changes.keys() == {"data.batch_size"}]
-    if step.model is None or not (larger := [one for one in larger if one.images and one.images > step.images]):
+    if step.model is None or too_low(record):
+        return 0.0
+    sizes = [entry for entry in record.alternatives("model") if entry.changes.keys() == {"data.batch_size"}]
+    if not (larger := [one for one in sizes if one.images and one.images > step.images]):
         return 0.0
     best = max(larger, key=lambda one: one.rate.median)
     images = best.images or 0.0

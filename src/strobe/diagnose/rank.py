@@ -40,7 +40,7 @@ from strobe.traces.evidence import read_evidence
 from strobe.traces.rank import Read, read_trace
 
 Rule = Callable[[Record, Step], Finding | list[Finding] | None]
-AGAIN = "raise the trainer's max_epochs, max_steps or max_time, whichever ended it, until six or more are measured."
+AGAIN = "train longer (max_epochs, max_steps or max_time), until six or more are measured."
 CEILINGS = ("loader", "model", "transfer", "joint")
 NO_BATCHES = "its loader gives no batches; look at the length of the data set, and at limit_train_batches"
 WHERE = ("hydra.run.", "hydra.sweep.")  # only moves a run's files

@@ -115,8 +115,11 @@ def _duel(sides: Sequence[Side], options: argparse.Namespace, limit: float | Non
     words = {"faster": "B is faster", "slower": "B is slower"}.get(ratio.verdict, "no measurable difference")
     for table in _phases(first, second):
         console.print(table)
-    say(console, f"A {rate(_rate(first, outcome.theirs))} {unit}, B {rate(_rate(second, outcome.ours))} {unit}")
-    told = f"B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
+    say(
+        console,
+        f"A {rate(_rate(first, outcome.theirs))} {unit}, B {rate(_rate(second, outcome.ours))} {unit}, over all turns",
+    )
+    told = f"Quad by quad, B is {estimate(ratio.as_record())} times as fast as A ({ratio.n} quads of turns, "
     told += f"{ratio.level:.0%} interval): {words}."
     if ratio.wide and ratio.verdict == "no difference":
         told = f"These turns cannot tell which is faster: the turns differ too much; try --quads {2 * options.quads}."
@@ -209,6 +212,10 @@ def _of_commits(
     names = [repository.resolved(commit) for commit in commits]
     if repository.dirty and WORKING_TREE not in names:
         print("The working tree has changes that neither commit holds; --commit . takes it as it is", file=sys.stderr)
+    if not repository.dirty and {*map(repository.resolved, {*commits} - {WORKING_TREE})} == {
+        repository.resolved("HEAD")
+    }:
+        print("A and B are the same commit, without changes: only chance can make them differ", file=sys.stderr)
     for side, given, name in zip("AB", commits, names, strict=True):
         words, tree = list(command), stack.enter_context(repository.tree(name, folder / f"tree-{side}"))
         place = tree / Path.cwd().relative_to(repository.root)

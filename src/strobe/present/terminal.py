@@ -1,5 +1,6 @@
 """Progress in a terminal: what is being done, how much of it is done, the time left; and lines that stay."""
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 from typing import Self, TypeVar
@@ -13,9 +14,10 @@ FILE_WIDTH = 180  # columns of a table that is printed into a file or a pipe
 
 
 def console() -> Console:
-    """Standard output, as wide as the terminal."""
+    """Standard output, as wide as the terminal, or as COLUMNS says."""
     terminal = Console()
-    return terminal if terminal.is_terminal else Console(width=max(terminal.width, FILE_WIDTH))
+    as_it_is = terminal.is_terminal or "COLUMNS" in os.environ
+    return terminal if as_it_is else Console(width=max(terminal.width, FILE_WIDTH))
 
 
 def say(where: Console, *lines: str, style: str | None = None) -> None:

@@ -32,7 +32,7 @@ INTERRUPTED = (
     "Interrupted: nothing was measured. It takes up to {about} from the script's first training on, and longer where "
     "steps are slow; give it that time, or a smaller --seconds."
 )
-WARNING = "This runs {line} up to its first training, and trains for some seconds."
+WARNING = "This runs {line} until its first training begins, and trains for some seconds."
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -43,9 +43,9 @@ RUNS = ("validate", "test", "predict")  # of a Trainer
 LOGGERS = tuple(f"{name}Logger" for name in ("CSV", "TensorBoard", "Wandb", "MLFlow", "Comet", "Neptune"))
 PLAIN = ("save_dir", "log_dir", "root_dir")  # attributes of a logger that open nothing
 ISOLATED = """{what}
-Of a Lightning Trainer, loggers, checkpoints and early stopping are off, and nothing after fit is run; its validation
-runs a few times, and a checkpoint goes into a temporary folder. In a loop of the script's own nothing is off. The
-script's own actions are real: files that it writes or removes, downloads, databases.{risks}"""
+With a Lightning Trainer, loggers, checkpoints and early stopping are off, and nothing after fit runs; validation runs
+a few times, and a checkpoint goes into a temporary folder. In a plain loop, nothing is switched off. What the script
+does is real: files that it writes or removes, downloads, databases.{risks}"""
 WITHOUT = "There is no terminal to ask in; add --yes to go on."
 
 

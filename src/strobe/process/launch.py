@@ -48,7 +48,9 @@ class Parser(argparse.ArgumentParser):
         if kind == "unrecognized arguments":
             message = self._unknown(words.split()[0])
         elif kind == "the following arguments are required":
-            message = f"{self.prog} needs a {words.split(', ')[0].lower().replace('_', ' ')}, as in: {self._example}"
+            missing = words.split(", ")[0]
+            article = "" if missing.startswith("-") else "a "
+            message = f"{self.prog} needs {article}{missing.lower().replace('_', ' ')}, as in: {self._example}"
         elif words == "expected one argument":  # for argparse, what begins with a hyphen is an option
             option = kind.rpartition(" ")[2].rpartition("/")[2]
             message = f"{option} needs a value; one that begins with a hyphen is written {option}=-VALUE"
@@ -68,9 +70,9 @@ class Parser(argparse.ArgumentParser):
 
 
 def parser_of(command: str, text: str) -> Parser:
-    """The parser of ``python -m strobe.COMMAND``; the first paragraph of ``text`` stands above its options."""
+    """The parser of ``strobe COMMAND``; the first paragraph of ``text`` stands above its options."""
     about, _, more = text.partition("\n\n")
-    return Parser(prog=f"python -m strobe.{command}", description=about, epilog=more)
+    return Parser(prog=f"strobe {command}", description=about, epilog=more)
 
 
 def script_arguments(parser: argparse.ArgumentParser) -> None:

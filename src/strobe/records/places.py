@@ -16,6 +16,14 @@ OUTPUT = "output.txt"  # in a folder: what the process printed that wrote into i
 CHUNK = 1 << 20  # bytes
 
 
+def unversioned(folder: Path) -> Path:
+    """Make a folder whose files git leaves out, unless it is there; raises an OSError."""
+    if not folder.exists():
+        folder.mkdir(parents=True)
+        (folder / ".gitignore").write_text("*\n")
+    return folder
+
+
 def locate(path: Path | None) -> Path:
     """The run, sweep, folder or trace file that was given, else the newest run.
 
@@ -56,6 +64,8 @@ def discard(folder: Path, *names: str, made: bool) -> None:
         if not any(above.is_relative_to(place.absolute()) for place in (OUTPUTS, ATTACHED, TUNED)):
             break
         with suppress(OSError):  # it holds others
+            if [path.name for path in above.iterdir()] == [".gitignore"]:
+                (above / ".gitignore").unlink()
             above.rmdir()
 
 

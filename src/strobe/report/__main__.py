@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.report``."""
+"""The command ``strobe report``."""
 
 from strobe.process.signals import listen
 
@@ -27,8 +27,8 @@ record. For a training that was killed, the report says what its rows show. Wher
 sentence says so, and the other runs get their reports.
 
 Examples
-  python -m strobe.report outputs/runs/DATE/RUN
-  python -m strobe.report outputs/sweeps/DATE/TIME          every run of a sweep
+  strobe report outputs/runs/DATE/RUN
+  strobe report outputs/sweeps/DATE/TIME          every run of a sweep
 """
 
 

@@ -22,7 +22,7 @@ def findings(record: Record) -> Section:
     ends = [value for entry in known for value in estimate_of(entry, "predicted_speedup") if value is not None]
     scale = Scale(min([1.0, *ends]), max([1.0, *ends]))
     cards = [_card(record, entry, number, scale) for number, entry in enumerate(known[:MOST], 1)]
-    about = "The largest part of training that can be avoided first." if len(cards) > 1 else ""
+    about = "The largest avoidable cost first." if len(cards) > 1 else ""
     if any(card.get("drawing") for card in cards):
         level = next((level for entry in known if (level := entry.number("predicted_speedup", "level"))), None)
         about += " A bar is the predicted speed-up of the whole run with "

@@ -111,7 +111,7 @@ def _too_few(record: Record, steps: int) -> str:
     """That so many measured steps are not enough, and what to do unless the run failed; empty where they are."""
     failed = record.text("status") == "failed"
     if steps:
-        again = f" R{rank.AGAIN[1:]}" * (not failed)
+        again = f" {rank.AGAIN.capitalize()}" * (not failed)
         return f"Too short: only {counted(steps, 'step')} measured.{again}" * (steps < rank.FEWEST_STEPS)
     if not (count := all_steps(record)):
         return ""

@@ -15,7 +15,7 @@ from strobe.probe.risks import agree
 from strobe.probe.script import printed
 from strobe.process.launch import Parser, command_of, folder, positive_seconds, refuse_launcher, script_arguments
 from strobe.process.locks import alone_in
-from strobe.records.places import TUNED, discard
+from strobe.records.places import TUNED, discard, unversioned
 from strobe.tune import writing
 from strobe.tune.dimensions import ALL, ON_REQUEST, OWN
 from strobe.tune.foreign import Scripts
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise ConfigError(f"--budget {options.budget} is too little: {why}")
     agree(script.words, WARNING, yes=options.yes)
     of, made = {"script": script.line, "source": script.source}, options.out is None or not options.out.exists()
-    place = options.out or TUNED / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script.name}"
+    place = options.out or unversioned(TUNED) / time.strftime("%Y-%m-%d") / f"{time.strftime('%H-%M-%S')}-{script.name}"
     fresh = begin(place, [], over, command=command, budget=budget, **of)
     tuning = begun(fresh, TUNED, "--out " if options.out else None, console)
     machine = Scripts(

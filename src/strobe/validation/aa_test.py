@@ -6,7 +6,7 @@
     python -m strobe.validation.aa_test [--trials] --from FOLDER
 
 Runs of one configuration are dealt to two sides, as a sweep of two cells would have had them, and compared as
-``python -m strobe.compare`` does; with ``--trials`` they take turns as candidates of a search do, and with ``--duels``
+``strobe compare`` does; with ``--trials`` they take turns as candidates of a search do, and with ``--duels``
 each script with itself, as by ``strobe duel``. KEY=VALUE goes to every training. docs/bench/same.md says more.
 """
 

@@ -1,4 +1,4 @@
-"""Does ``python -m strobe.tune`` find what an exhaustive grid finds, with fewer measurements, and are its predictions
+"""Does ``strobe tune`` find what an exhaustive grid finds, with fewer measurements, and are its predictions
 right?
 
     python -m strobe.validation.search DATA [KEY=VALUE ...] [--searches 1] [--budget 6m] [--seconds 1.5]
@@ -144,7 +144,7 @@ def grid(axes: Axes) -> Iterator[tuple[str, ...]]:
 
 
 def search(start: Sequence[str], folder: Path, options: argparse.Namespace) -> dict[str, Any]:
-    """The record of ``python -m strobe.tune`` from a cell; what it prints is shown."""
+    """The record of ``strobe tune`` from a cell; what it prints is shown."""
     overrides = [*start, f"tune.budget={options.budget}", f"hydra.run.dir='{folder}'"]
     ended = subprocess.run([sys.executable, "-m", "strobe.tune", *overrides], cwd=ROOT, check=False)
     if ended.returncode:

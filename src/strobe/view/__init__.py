@@ -1,1 +1,1 @@
-"""Opens a run's report, TensorBoard or Perfetto: ``python -m strobe.view --help``. Imports no torch."""
+"""Opens a run's report, TensorBoard or Perfetto: ``strobe view --help``. Imports no torch."""

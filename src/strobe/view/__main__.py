@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.view``."""
+"""The command ``strobe view``."""
 
 from strobe.process.signals import listen
 
@@ -25,11 +25,11 @@ torch.profiler wrote, of one rank or of many. TensorBoard:
 Ctrl-C ends a server, with exit code 0.
 
 Examples
-  python -m strobe.view                                     the newest run, and what can be opened
-  python -m strobe.view outputs/runs/DATE/RUN --perfetto    its timeline, trace by trace
-  python -m strobe.view outputs/sweeps/DATE/TIME --tensorboard
-  python -m strobe.view rank0.json.gz rank1.json.gz         one page: steps, idle time, operators, memory, ranks
-  python -m strobe.view new.json.gz --baseline old.json.gz --out page.html
+  strobe view                                     the newest run, and what can be opened
+  strobe view outputs/runs/DATE/RUN --perfetto    its timeline, trace by trace
+  strobe view outputs/sweeps/DATE/TIME --tensorboard
+  strobe view rank0.json.gz rank1.json.gz         one page: steps, idle time, operators, memory, ranks
+  strobe view new.json.gz --baseline old.json.gz --out page.html
 """
 
 

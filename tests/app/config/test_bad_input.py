@@ -80,7 +80,7 @@ MISTAKES = [  # in the configuration, and what is said of each before a run begi
     ("+trainer.callbacks=[]", ["trainer.callbacks is set by each run itself"]),
     ("trainer.limit_predict_batches=1", ["not a key; +trainer.limit_predict_batches=VALUE gives this argument"]),
     ("callbacks.x=1", ["callbacks.x is not a key; +callbacks.NAME._target_=CLASS adds a callback"]),
-    ("suite=loading", ["suite is not a key; python -m strobe.bench suite=NAME runs a benchmark suite"]),
+    ("suite=loading", ["suite is not a key; strobe bench suite=NAME runs a benchmark suite"]),
     (
         "model=torchvision model.name=resnet5",
         ["model.name=resnet5 is not a classification model", "did you mean resnet50"],

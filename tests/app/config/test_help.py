@@ -29,7 +29,7 @@ def test_each_key_has_a_meaning(kind: type) -> None:
         ("config", ("data",), ["data=cifar10  CIFAR-10: 60,000 photos", "  data.batch_size=32  "]),
         ("config", ("trainer",), ["trainer=gpu", "  trainer.max_epochs=5 ", "  trainer.accelerator=gpu"]),
         ("config", ("checkpoint",), ["  checkpoint.every_n_steps=null  "]),
-        ("tune", (), ["  tune.budget=10m", "python -m strobe.tune"]),
+        ("tune", (), ["  tune.budget=10m", "strobe tune"]),
         ("bench", ("suite",), ["suite=crop", "  suite.decoders=null"]),
     ],
 )

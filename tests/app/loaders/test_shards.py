@@ -85,7 +85,7 @@ def _read_by_litdata(folder: Path) -> list[Any]:
 
 def test_what_is_no_pack_of_these_files_is_refused(tmp_path: Path) -> None:
     files, out = source("tiles", tmp_path), str(tmp_path / "out")
-    assert "holds no strobe.json, so no shards; write them with: python -m strobe.pack --shards" in refusal(
+    assert "holds no strobe.json, so no shards; write them with: strobe pack --shards" in refusal(
         lambda: epoch("packed", files, tmp_path, shards=out)
     )
     write(files, out)

@@ -1,4 +1,4 @@
-"""``python -m strobe.native``: says what is ready, and installs what is missing where it may."""
+"""``strobe native``: says what is ready, and installs what is missing where it may."""
 
 import os
 import re

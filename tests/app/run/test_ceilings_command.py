@@ -1,4 +1,4 @@
-"""``python -m strobe.ceilings``, in this process."""
+"""``strobe ceilings``, in this process."""
 
 import json
 import re

@@ -145,5 +145,5 @@ def test_a_mistake_in_the_comparison_is_told(
     monkeypatch.setattr(command, "conclude", mistaken)
     conclude(tmp_path)
     said = capsys.readouterr().err
-    again = f"python -m strobe.compare {tmp_path} compares them\n"
+    again = f"strobe compare {tmp_path} compares them\n"
     assert said == f"The runs could not be compared (of nothing); they are kept: {again}"

@@ -1,4 +1,4 @@
-"""``python -m strobe.tune`` on generated tiles: what it shows, leaves behind, and goes on with after Ctrl-C."""
+"""``strobe tune`` on generated tiles: what it shows, leaves behind, and goes on with after Ctrl-C."""
 
 import json
 import shlex

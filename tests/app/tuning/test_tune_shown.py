@@ -108,7 +108,7 @@ def test_a_search_that_is_broken_off_leaves_a_page(breaks: int, said: str, tune:
         tune(machine)
     page = page_of(tmp_path)
     assert said in page.text
-    assert "Go on with the search python -m strobe.tune" in words_of(page.section("next"))
+    assert "Go on with the search strobe tune" in words_of(page.section("next"))
     assert len(page.rows("tried") if breaks else []) == breaks
 
 

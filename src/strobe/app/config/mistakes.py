@@ -27,8 +27,8 @@ ADDED = {  # what has no key until it is added
     "logger": "+{}=VALUE gives this argument to the logger",
 }
 ELSEWHERE = {  # groups of one command only
-    "suite": "python -m strobe.bench suite=NAME runs a benchmark suite",
-    "tune": "python -m strobe.tune reads it",
+    "suite": "strobe bench suite=NAME runs a benchmark suite",
+    "tune": "strobe tune reads it",
 }
 ALIASES = {  # what other programs call a key
     **dict.fromkeys(("learning_rate", "base_lr"), "model.lr"),

@@ -328,6 +328,6 @@ class Config:
 
 @dataclass
 class TuningConfig(Config):
-    """What ``python -m strobe.tune`` starts from, and searches."""
+    """What ``strobe tune`` starts from, and searches."""
 
     tune: TuneConfig = field(default_factory=TuneConfig)

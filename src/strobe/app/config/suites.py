@@ -108,7 +108,7 @@ class ConvolutionSuiteConfig(SuiteConfig):
 
 @dataclass
 class BenchConfig(Config):
-    """What ``python -m strobe.bench`` measures, and how much; null: the suite decides."""
+    """What ``strobe bench`` measures, and how much; null: the suite decides."""
 
     suite: SuiteConfig = MISSING
     quick: bool = False  # a check that it works, under a minute on two cores

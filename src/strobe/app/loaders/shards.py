@@ -142,7 +142,7 @@ def open_shards(
 
     Raises a :class:`DataError` if there are none, they are of other files or another form, or there is no room.
     """
-    place, again = place_of(where, reach), "write them with: python -m strobe.pack --shards"
+    place, again = place_of(where, reach), "write them with: strobe pack --shards"
     try:
         description = json.loads(place.read(DESCRIPTION))
         shards = Shards(**description | {"layout": Layout.of_json(description["layout"])})

@@ -1,6 +1,6 @@
-"""``python -m strobe.native``: compile the operators now, or say what is missing and how to install it.
+"""``strobe native``: Compiles the C++ operators now, or says what is missing and how to install it.
 
-With ``--install``, it installs missing system packages if it runs as root on Debian or Ubuntu; other users see the
+With --install, it installs missing system packages if it runs as root on Debian or Ubuntu; other users see the
 command, and are never asked for a password.
 """
 

@@ -86,8 +86,8 @@ def measure_ceilings(
     """
     ceilings, before = Ceilings(cfg, parts.data, summary["overrides"], ranks), contention.read()
     log.info(
-        "Measuring what loading and training each reach alone, then what might be faster, up to %s in all; "
-        "ceilings=false leaves this out",
+        "Measuring what loading and training each reach alone, then what might be faster: about %s, longer on a busy "
+        "machine; ceilings=false leaves this out",
         clock(ceilings_seconds(cfg, summary["step_seconds"]["total"])),
     )
     try:

@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between tries, doubled each tim
 LISTERS = 16  # folders listed at once
 INSTALL = "make setup installs it, or: pip install '.[storage]'"
 OPEN = ", or AWS_SKIP_SIGNATURE=true where all may read"
-AGAIN = "the command that wrote it (python -m strobe.pack --shards) writes it again"
+AGAIN = "the command that wrote it (strobe pack --shards) writes it again"
 REFUSED = {"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken"}
 
 

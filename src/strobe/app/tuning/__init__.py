@@ -1,1 +1,1 @@
-"""Search for the configuration that trains fastest here, by trainings that take turns: ``python -m strobe.tune``."""
+"""Search for the configuration that trains fastest here, by trainings that take turns: ``strobe tune``."""

@@ -1,4 +1,4 @@
-"""The command ``python -m strobe.tune`` for a configuration of ``train.py``. Imports no torch."""
+"""The command ``strobe tune`` for a configuration of ``train.py``. Imports no torch."""
 
 import sys
 
@@ -25,6 +25,6 @@ def main() -> None:
     """Search from the configuration that ``sys.argv`` gives."""
     register()
     if {"-m", "--multirun"} & set(sys.argv[1:]):
-        raise ConfigError("python -m strobe.tune takes no -m; run one search after the other")
+        raise ConfigError("strobe tune takes no -m; run one search after the other")
     with command("tune"):
         tune()

@@ -18,7 +18,7 @@ from strobe.records.files import whole
 
 GROUPS = ("data", "loader", "engine", "model", "trainer", "profiler", "logger")
 NO_TEXT = ("true", "false", "null", "yes", "no", "on", "off", "inf", "nan")  # to Hydra or YAML
-MARK = "# @package _global_\n# Written by python -m strobe.tune"
+MARK = "# @package _global_\n# Written by strobe tune"
 
 
 def destination(name: str) -> Path:

@@ -74,7 +74,7 @@ def _unknown(record: Record, step: Step) -> Finding | None:
         f"It waits for {percent(waited / step.seconds)} of the step, for a slower rank or for the exchange of "
         f"gradients.{_missing(record)}",
         "Copy the files that the other ranks left (ranks/<rank>*) into this record's folder ranks, and make the "
-        "report again (python -m strobe.report).",
+        "report again (strobe report).",
         Figure(most**0.5, 1.0, most),
     )
 

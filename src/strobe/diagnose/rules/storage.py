@@ -9,7 +9,7 @@ from strobe.diagnose.rules import Finding, Remedy
 from strobe.present.format import counted, duration, pace, percent
 from strobe.records.run import Figure, Record
 
-SHARDS = "Shards of many images (python -m strobe.pack --shards), copied to this disk, need few requests."
+SHARDS = "Shards of many images (strobe pack --shards), copied to this disk, need few requests."
 CACHE = "Later epochs read from this disk what the first one has fetched."
 PACK = "The first run writes the pixels of all images to this disk; later epochs and runs fetch nothing."
 COPY = "All shards are copied to this disk first, each once."
