@@ -22,6 +22,7 @@ PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as mu
 SOFTMAX = {"_softmax", "_log_softmax"}
 CLOSED = 0.5  # of a gate's or mask's numbers, at least: dropping whole samples at random closes less
 _GATES, _WIDE = 16, 8  # numbers of a gate at least, and of each row that it lets through or not
+LEFT = {"mm": 0, "addmm": 1}  # the operand each of whose rows makes a row of the product
 _COPYING = {"_to_copy", "clone", "copy_"}
 
 
@@ -239,3 +240,24 @@ def is_random(func: Any) -> bool:
 def is_pointwise(func: Any) -> bool:
     """Whether each number of an operation's result needs one of each operand."""
     return torch.Tag.pointwise in func.tags or func._schema.name.partition("::")[2] in _COPYING
+
+
+def part_needed(call: Call, place: int) -> Literal["numbers", "rows", "all"]:
+    """What of this operand a part of the results needs."""
+    if not call.made:
+        return "all"
+    if call.read[place].shape == call.made[0].shape:
+        if is_pointwise(call.func):
+            return "numbers"
+        if not place and _normalises_rows(call):
+            return "rows"
+    stacked = call.name == "stack" and call.made[0].shape[-1:] == call.read[place].shape[-1:]
+    return "rows" if stacked or LEFT.get(call.name) == place else "all"
+
+
+def _normalises_rows(call: Call) -> bool:
+    """Whether it brings each row, of the last dimension, to a sum, or a mean and a variance."""
+    values = call.read[0]
+    if call.name == "native_layer_norm":
+        return call.made[1].numel() * values.shape[-1] == values.numel()
+    return call.name in SOFTMAX and call.arguments[1] in (-1, values.ndim - 1)

@@ -13,16 +13,17 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import get_ident
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
+from . import taken_out
 from .calls import (
+    LEFT,
     PICKING,
-    SOFTMAX,
     Autograd,
     Call,
     CallSite,
@@ -33,6 +34,7 @@ from .calls import (
     is_random,
     matrices_of,
     open_of,
+    part_needed,
     size_of,
 )
 from .columns import PHASES
@@ -47,7 +49,6 @@ MOST = 30_000  # operations, after which no more are followed
 NAMED = 5  # of each phase, by how long they take
 
 _REPLACING = {"copy_", "fill_", "zero_"}
-_LEFT = {"mm": 0, "addmm": 1}  # the operand each of whose rows makes a row of the product
 _VALUES = int | float | str | None | torch.dtype | torch.device | torch.layout | torch.memory_format
 
 
@@ -130,6 +131,7 @@ class Dataflow(TorchDispatchMode):
         self._thread, without = get_ident(), _adding()
         self.__enter__()  # type: ignore[no-untyped-call]
         _entered.add(self)
+        taken_out.watch(self._leaves)
         self._over, self._passing = False, max(0.0, _adding() - without)
 
     def end_step(self, spent: Mapping[str, float], *, updated: bool = True) -> None:
@@ -164,6 +166,7 @@ class Dataflow(TorchDispatchMode):
     def remove(self) -> None:
         """See no more; safe to call twice. Below a mode that was entered later it stays, and passes all on."""
         self._over = True
+        taken_out.forget(self._leaves)
         self._memory, self._numbers = {}, {}
         if self in _entered and get_ident() == self._thread and _get_current_dispatch_mode() is self:
             _entered.discard(self)
@@ -235,6 +238,18 @@ class Dataflow(TorchDispatchMode):
         if grows:
             self._numbers[torch._C._autograd._get_sequence_nr() - 1] = operation
 
+    def _leaves(self, tensor: Tensor) -> None:
+        """Numbers leave torch, maybe for NumPy."""
+        if self._over or get_ident() != self._thread or tensor.grad_fn is None or not is_followed(tensor):
+            return
+        try:
+            memory = self._memory.get(number_of(tensor))
+        except Exception as error:
+            self.failure, self._over = error, True
+        else:
+            if memory is not None and memory.writer is not None:
+                memory.writer.ends = True
+
     def _autograd(self, call: Call, *, grows: bool) -> Autograd:
         node = torch._C._current_autograd_node() if call.backward else None
         return Autograd(
@@ -269,7 +284,7 @@ class Dataflow(TorchDispatchMode):
 
     def _alike(self, call: Call) -> float:
         """How many of the rows that it computes with are alike, not counting those of an embedding: words recur."""
-        place = 0 if call.name == "convolution" else _LEFT.get(call.name)
+        place = 0 if call.name == "convolution" else LEFT.get(call.name)
         if call.backward or place is None or place >= len(call.read):
             return 0.0
         writer = self._of(call.read[place]).writer
@@ -316,7 +331,7 @@ class Dataflow(TorchDispatchMode):
             kept = any(one is each for each in call.changed)  # what it leaves as it was is part of its results
             if memory.writer is None or (kept and replacing and share == 1):
                 continue
-            part = _part(call, place) if share == 1 or not kept else "all"
+            part = part_needed(call, place) if share == 1 or not kept else "all"
             rows = width_of(one) == memory.width
             if memory.writer.name == "sort":
                 share = _selected(one, memory.width)
@@ -346,19 +361,6 @@ def _adding() -> float:
     return min(times)
 
 
-def _part(call: Call, place: int) -> Literal["numbers", "rows", "all"]:
-    """What of this operand a part of the results needs."""
-    if not call.made:
-        return "all"
-    if call.read[place].shape == call.made[0].shape:
-        if is_pointwise(call.func):
-            return "numbers"
-        if not place and _normalises_rows(call):
-            return "rows"
-    stacked = call.name == "stack" and call.made[0].shape[-1:] == call.read[place].shape[-1:]
-    return "rows" if stacked or _LEFT.get(call.name) == place else "all"
-
-
 def _is_of_words(call: Call, sources: list[Source]) -> bool:
     """Whether its rows are those of an embedding, or follow from them row by row."""
     by_row = is_pointwise(call.func) or call.name == "native_layer_norm"
@@ -377,14 +379,6 @@ def _selected(tensor: Tensor, width: int) -> float:
     if tensor.ndim and tensor.stride(-1) == 1:
         count = tensor.shape[-1]
     return float(min(1.0, min(first + count, width - first) / max(1, width)))
-
-
-def _normalises_rows(call: Call) -> bool:
-    """Whether it brings each row, of the last dimension, to a sum, or a mean and a variance."""
-    values = call.read[0]
-    if call.name == "native_layer_norm":
-        return call.made[1].numel() * values.shape[-1] == values.numel()
-    return call.name in SOFTMAX and call.arguments[1] in (-1, values.ndim - 1)
 
 
 _entered: "weakref.WeakSet[Dataflow]" = weakref.WeakSet()

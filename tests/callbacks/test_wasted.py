@@ -262,6 +262,12 @@ class Keeping:
     def numpy(self, output: Tensor) -> None:
         self.kept = float(output.detach().numpy().sum())
 
+    def data(self, output: Tensor) -> None:
+        self.kept = output.data.numpy().sum()
+
+    def tolist(self, output: Tensor) -> None:
+        self.kept = output.tolist()
+
     def numpy_of_classes(self, output: Tensor) -> None:
         self.kept = output.argmax(1).numpy().sum()
 
@@ -276,7 +282,7 @@ class Keeping:
             self.sums.add_(output.sum())
 
 
-@pytest.mark.parametrize("use", ["numpy", "numpy_of_classes", "item", "list", "running_sum"])
+@pytest.mark.parametrize("use", ["numpy", "data", "tolist", "numpy_of_classes", "item", "list", "running_sum"])
 def test_what_is_used_beside_the_loss_is_not_told(networks: Networks, use: str) -> None:
     keeping = Keeping()
 

@@ -129,6 +129,17 @@ def test_the_files_of_late_batches_are_named() -> None:
     assert "files" not in of("uneven_steps", record)[0].evidence
 
 
+def test_of_long_steps_that_begin_epochs_that_is_told() -> None:
+    record = example("uneven_steps", summary__uneven__phase="optimizer", summary__uneven__files=None)
+    record.summary["step_seconds"]["optimizer"] = record.summary["uneven"]["extra_seconds"]
+    record.summary["uneven"]["begin_epochs"] = record.summary["uneven"]["steps"] - 1  # one other
+    finding = of("uneven_steps", record)[0]
+    assert finding.evidence.endswith("most of it the update. They begin epochs.")
+    assert "what runs every so many batches begins with it" in finding.advice
+    record.summary["uneven"]["begin_epochs"] = record.summary["uneven"]["steps"] // 2
+    assert "epoch" not in of("uneven_steps", record)[0].evidence
+
+
 def test_workers_that_are_slower_than_one_process_send_too_much() -> None:
     record = example("loader", summary__num_workers=1, summary__ceilings__alternatives=[])
     step = step_of(record)

@@ -212,6 +212,7 @@ def test_a_few_long_steps_are_told_from_steps_that_become_longer(record: Callabl
     uneven = measure_steps(record(*WARMUP, *[(8, 0, 0.5 if step % 10 == 5 else 0.1) for step in range(80)]))
     assert uneven["uneven"] == {
         "steps": 8,
+        "begin_epochs": 0,
         "usual_seconds": 0.1,
         "long_seconds": 0.5,
         "extra_seconds": pytest.approx(0.04),

@@ -164,8 +164,8 @@ def _cores_used(rows: StepTable, columns: Sequence[str]) -> dict[str, float | No
 def _uneven(rows: StepTable) -> dict[str, Any]:
     """How many steps take far longer than typical ones, what that costs per mean step, and mostly in which phase.
 
-    Steps are compared with those of as many updates: with accumulated gradients, or a second optimizer, steps with an
-    update are longer by design.
+    ``begin_epochs`` of them are the first of an epoch. Steps are compared with those of as many updates: with
+    accumulated gradients, or a second optimizer, steps with an update are longer by design.
     """
     counts, kind = np.unique(_updates(rows), return_inverse=True)
     values = _all_spent(rows)
@@ -177,6 +177,7 @@ def _uneven(rows: StepTable) -> dict[str, Any]:
     extra = {name: float((values[name] - usual[name])[long].sum()) for name in values}
     return {
         "steps": int(long.sum()),
+        "begin_epochs": int(np.append(False, np.diff(rows.get("epoch")) != 0)[long].sum()),
         "usual_seconds": _median(values["total"]),
         "long_seconds": _median(values["total"][long]) if long.any() else None,
         "extra_seconds": extra["total"] / len(rows),

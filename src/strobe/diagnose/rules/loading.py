@@ -53,8 +53,12 @@ BEGINS = (
 )
 FIRST = "Cheaper samples, smaller batches or longer epochs help; more workers do not."
 COLLATED = (
-    "Let samples be tensors or arrays, not lists: each number of a list becomes a tensor of its own. Or let the data "
-    "set make the whole batch at once (__getitems__)."
+    "Let the data set make the whole batch at once (__getitems__). At least let samples be tensors or arrays, not "
+    "lists: each number of a list becomes a tensor of its own."
+)
+CHEAPER = (
+    "Make samples cheaper: decode, transform and open files once, not for each sample, and of no more data than is "
+    "used."
 )
 ANEW = "Take all batches of an epoch from one iterator: next(iter(loader)) begins an epoch for each batch."
 REBUILT = "Make the DataLoader once, before the loop over epochs, with persistent_workers=True."
@@ -113,12 +117,7 @@ def loader(record: Record, step: Step) -> Finding | None:
     sides = (("loader", step.loader), ("model", step.model))
     known = [(name, rate) for name, rate in sides if rate and FAR_ABOVE * rate.median > 1 / step.length]  # not wrong
     alone = ", ".join(f"the {name} alone reaches {pace(rate.median)}" for name, rate in known)
-    told, hint = sent_whole(record) or _parts(record)
-    waits, works = (share_of(record, phase, COLLATING) for phase in ("data_wait", LOADING))
-    if not told and max(waits, works) >= MOSTLY:
-        theirs = f"Workers spend {percent(works)} of their time"
-        joining = f"{percent(waits)} of the wait goes to" if waits >= MOSTLY else theirs
-        told, hint = f" {joining} joining samples into batches (default_collate).", COLLATED
+    told, hint = _making(record)
     told += f" {in_vain[0]}" if in_vain else f" {lost}" if lost else _seldom(record, step)
     return Finding(
         "loader",
@@ -174,13 +173,13 @@ def workers_hurt(record: Record, step: Step) -> Finding | None:
 def _costly_samples(record: Record, step: Step, lost: float) -> Finding:
     """Workers that training does not wait for, but whose cores it needs, for ``lost`` of its time."""
     used = cores(record.amount("machine", "children") * (step.cores or 1.0))
-    made, hint = sent_whole(record) or _parts(record)
+    made, hint = _making(record)
+    cheaper = hint if hint == COLLATED else f"{CHEAPER} {hint}".strip()
     return Finding(
         "workers_hurt",
         f"{counted(step.workers, 'worker')} {'takes' if step.workers == 1 else 'take'} {used} that training needs",
         f"{sharing(record, step)}; training waited for a core for {percent(lost)} of its time beside them.{made}",
-        "Make samples cheaper: decode, transform and open files once, not for each sample, and on no more data than is "
-        f"used. Fewer workers leave training more cores, if it then does not wait for data. {hint}".strip(),
+        f"{cheaper} Fewer workers leave training more cores, if it then does not wait for data.",
         # Cheaper samples come sooner, too: how fast workers load now is no limit, and no step waits.
         up_to(without(replace(step, workers=0), compute=lost * step.total * step.images, wait=step.wait * step.images)),
         share=min(1.0, lost + step.wait / step.total),
@@ -302,6 +301,17 @@ def _prefetch(record: Record, step: Step) -> Remedy | None:
         return None
     advice = "The workers are fast enough but uneven: let each keep more batches ready."
     return Remedy(advice, (f"{PREFETCH}={2 * factor}",), without_waiting(step))
+
+
+def _making(record: Record) -> tuple[str, str]:
+    """What making a batch takes, as a sentence, and what to do about most of it; both empty if unknown."""
+    told, hint = sent_whole(record) or _parts(record)
+    waits, works = (share_of(record, phase, COLLATING) for phase in ("data_wait", LOADING))
+    if told or max(waits, works) < MOSTLY:
+        return told, hint
+    theirs = f"Workers spend {percent(works)} of their time"
+    joining = f"{percent(waits)} of the wait goes to" if waits >= MOSTLY else theirs
+    return f" {joining} joining samples into batches (default_collate).", COLLATED
 
 
 def _parts(record: Record) -> tuple[str, str]:

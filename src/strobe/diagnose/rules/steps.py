@@ -13,6 +13,10 @@ _PHASES = IN_WORDS | {"transfer": "copying, scaling and augmenting"}
 MOST_NAMED = 3
 SLOWER = 0.9  # times the clock at the start
 LARGE = 3.0  # times the bytes of a typical file
+MOSTLY = 0.8  # of the long steps: so many begin epochs, and that is what they have in common
+_FIRST = (
+    "Look at what the first step of an epoch does: what runs every so many batches begins with it (index % 10 == 0)"
+)
 _KEPT = (
     "Look for what grows with each step: losses kept with their graphs, lists, hooks registered again, a growing "
     "model; on a CPU also numbers that decay below 1e-38, with which processors are slow (torch.set_flush_denormal)."
@@ -43,6 +47,9 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
         "often, or make it cheaper."
     )
     files, advice = _files(record) if phase == "data_wait" else ("", other)
+    if phase != "data_wait" and record.amount("uneven", "begin_epochs") >= MOSTLY * count:
+        beside = ", and loader workers fill their queues beside it" * bool(step.workers)
+        files, advice = " They begin epochs.", f"{_FIRST}{beside}. Do it less often, or make it cheaper."
     if phase == "data_wait" and not record.items("uneven", "files", "slow") and (lost := lost_cores(record, step)):
         files, advice = f" {lost}", f"{fewer_workers(step)}{advice}"
     return Finding(
