@@ -23,10 +23,10 @@ LEARN = 3  # steps whose gradients tell which parameter's comes first
 class LoopPhases(Phases):
     """Tells a clock, and a trace's ranges, which phase of a loop runs, by torch's own hooks.
 
-    The update is what an optimizer's hooks enclose; a closure that it calls computes. A backward pass reaches from the
-    first gradient of a parameter to the end of autograd's work. What lies before it is ``forward``, with whatever else
-    the script does there; what follows the last backward pass or update of a step is ``other``. Where no gradient is
-    ever seen, ``passes`` stays 0, and ``forward`` holds the backward pass.
+    The update is what an optimizer's hooks enclose; a closure that it calls computes. A backward pass reaches from its
+    call, or from a parameter's first gradient where that is not seen, to the end of autograd's work. What lies before
+    it is ``forward``, with whatever else the script does there; what follows the last backward pass or update of a step
+    is ``other``. Where no gradient is ever seen, ``passes`` stays 0, and ``forward`` holds the backward pass.
 
     Args:
         clock: What measures the phases.
@@ -56,6 +56,7 @@ class LoopPhases(Phases):
         self._parameters: dict[int, weakref.ref[Any]] = {}  # of the optimizers, by identity
         self._gradients: dict[int, Any] = {}  # hooks of parameters
         self._first: set[int] = set()  # parameters whose gradient came first in a backward pass
+        self._called = False  # whether calls of ``backward`` tell when it begins, too
         self._watched, self._missed = 0, False  # steps with hooks on all parameters; an update without a backward pass
 
     def watch_updates(self, *, hooks: bool = True) -> None:
@@ -77,7 +78,7 @@ class LoopPhases(Phases):
     def end_step(self) -> None:
         """The step is over; what its hooks have told decides which ones are needed."""
         if self._watched < LEARN:
-            self._watched += bool(self._first)
+            self._watched += bool(self._first) or self._called
             if self._watched == LEARN:
                 self._unhook(keep=self._first)
         elif self._missed:  # other parameters are trained now
@@ -191,6 +192,12 @@ class LoopPhases(Phases):
             self._waits.begin(self._end_backward)
         self._first.add(id(parameter))
         self.begin_backward()
+
+    def calls_backward(self) -> None:
+        """A call of ``backward`` begins, which ``leave_until`` ends; of several ranks a first gradient tells."""
+        if self._waits is None and "backward" not in self.stack:
+            self._called = True
+            self.begin_backward()
 
     def begin_backward(self) -> None:
         """A backward pass begins, which ``leave_until`` ends."""

@@ -285,9 +285,29 @@ def test_only_backward_passes_that_end_count_and_none_once_there_is_an_optimizer
     value.square().backward()  # type: ignore[no-untyped-call]
     passes.forget()
     value.square().backward()  # type: ignore[no-untyped-call]
-    assert ended == [passes, passes, None, passes]
-    assert autograd.backward is backward
+    assert ended == [passes, passes, None, passes, None]  # it begins and ends, and is no update
+    assert autograd.backward is not backward
     assert autograd.grad is gradients
+
+
+def test_a_backward_pass_begins_where_it_is_called() -> None:
+    """Not with the first gradient of a parameter: the loss's own may take long."""
+    slow = """
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(_, loss):
+        return loss.clone()
+    @staticmethod
+    def backward(_, gradient):
+        time.sleep(0.02)
+        return gradient
+def step(batch):
+    optimizer.zero_grad()
+    Slow.apply(model(batch[0]).square().mean()).backward()
+    optimizer.step()
+"""
+    ran(LOOP + slow + EPOCHS, *RUN)
+    assert all(float(row["backward"]) >= 0.02 for row in rows()[1:])  # the first one has no optimizer yet
 
 
 def test_a_few_updates_are_no_training() -> None:

@@ -94,7 +94,7 @@ def _follow_updates() -> None:
 
 def _before_pass() -> None:
     if (training := _followed()) is not None:
-        training.guarded(training.phases.begin_backward)
+        training.guarded(training.phases.calls_backward)
 
 
 def _after_pass(passes: Passes | None) -> None:

@@ -36,17 +36,17 @@ class Passes:
     differentiates with torch.func.
 
     Args:
-        begin: Called where such a pass begins.
-        end: Called after it, with this, or with None where it has failed.
+        begin: Called where such a pass begins, and where ``backward`` is called beside an optimizer.
+        end: Called after it, with this, or with None where it has failed or does not count.
     """
 
     def __init__(self, begin: Callable[[], None], end: Callable[["Passes | None"], None]) -> None:
         self._begin, self._end = begin, end
         self._passes, self._within, self._over, self._counted = 0, False, False, "grad"
-        self._restore: list[Callable[[], None]] = []
+        self._restore: dict[str, Callable[[], None]] = {}
 
     def follow(self) -> None:
-        """Have ``autograd.backward`` and ``autograd.grad`` pass through here, until the script shows an optimizer."""
+        """Have ``autograd.backward`` pass through here, and ``autograd.grad`` until the script shows an optimizer."""
         for name in ("backward", "grad"):
             self._follow(name)
 
@@ -58,17 +58,18 @@ class Passes:
 
         @functools.wraps(differentiate)
         def followed(*arguments: Any, **named: Any) -> Any:
-            if self._within or self._over or is_compiling():  # within: what a checkpoint calls
+            if self._within or is_compiling():  # within: what a checkpoint calls
                 return differentiate(*arguments, **named)
             counts, passed, self._within = self._counts(name), None, True
+            told = counts or (self._over and name == "backward")
             try:
-                if counts:
+                if told:
                     self._begin()
                 gradients = differentiate(*arguments, **named)
-                passed = self
+                passed = self if counts else None
             finally:
                 self._within = False
-                if counts:
+                if told:
                     self._end(passed)
             return gradients
 
@@ -77,16 +78,17 @@ class Passes:
                 setattr(autograd, name, differentiate)
 
         setattr(autograd, name, followed)
-        self._restore.append(restore)
+        self._restore[name] = restore
 
     def forget(self) -> None:
         """The script has an optimizer of torch's."""
         if not self._over:
             self._over = True
-            for restore in self._restore:
-                restore()
+            self._restore["grad"]()
 
     def _counts(self, name: str) -> bool:
+        if self._over:
+            return False
         if name == "backward":
             self._counted = name
         if name != self._counted:
