@@ -338,11 +338,11 @@ class Dataflow(TorchDispatchMode):
             elif whole and call.name in PICKING and not place and call.made:
                 share = min(share, call.made[0].numel() / whole)
                 rows = rows and call.made[0].shape[-1:] == one.shape[-1:] and call.name != "gather"
-            elif call.name == "nll_loss_forward" and not place:
+            elif call.name in ("nll_loss_forward", "nll_loss2d_forward") and not place:
                 share *= float(
                     (call.arguments[1] != call.arguments[4]).float().mean()
                 )  # of labels that are not ignored
-            elif call.name == "nll_loss_backward" and place == 1:
+            elif call.name in ("nll_loss_backward", "nll_loss2d_backward") and place == 1:
                 share = 0.0  # no more than its shape
             if not memory.writer.backward:
                 share *= passed

@@ -51,6 +51,23 @@ def test_what_a_loop_trains_is_found_by_its_optimizers_and_what_learns_for_nothi
     assert looks.told == {"weights": "float64", "embedded": 0.5, "unused_gradients": 4 / 124}
 
 
+def test_a_network_may_have_a_method_parameters_of_its_own() -> None:
+    class Learner(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.vars = torch.nn.ParameterList([torch.nn.Parameter(torch.ones(3))])
+
+        def parameters(self) -> torch.nn.ParameterList:  # type: ignore[override]
+            return self.vars
+
+    learner, looks = Learner(), Looks()
+    optimizer = torch.optim.SGD(learner.parameters(), 0.1)
+    for _ in range(2):
+        learner.vars[0].sum().backward()
+        looks.look([optimizer])
+    assert looks.told["weights"] == "float32"
+
+
 @pytest.mark.filterwarnings("ignore:Attribute 'teacher' is an instance")  # Lightning's own advice
 def test_large_hyperparameters_are_told_by_name() -> None:
     class Student(LightningModule):

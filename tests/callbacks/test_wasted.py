@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, nll_loss
 from torch.optim import Adam
 from torch.utils.checkpoint import checkpoint
 
@@ -210,15 +210,19 @@ def test_of_a_layer_at_all_positions_most_is_for_nothing(networks: Networks) -> 
     assert {"forward", "backward"} <= told.keys()
 
 
-def test_positions_whose_labels_the_loss_ignores_are_told_also_before_the_last_layer(networks: Networks) -> None:
-    layers = nn.Sequential(nn.Linear(4, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+@pytest.mark.parametrize("shape", [(100,), (20, 5)], ids=["positions", "sequences"])
+def test_positions_whose_labels_the_loss_ignores_are_told_also_before_the_last_layer(
+    networks: Networks, shape: tuple[int, ...]
+) -> None:
+    layers = nn.Sequential(nn.Linear(4, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4), nn.LogSoftmax(-1))
     networks.both[0] = networks.optimizer(layers)
-    labels = torch.full((100,), -100)
-    labels[:10] = 1
+    labels = torch.full(shape, -100)
+    labels.view(-1)[:10] = 1
     ran: list[Operation] = []
 
     def step() -> None:
-        networks.train(cross_entropy(layers(torch.randn(100, 4)), labels))
+        scores = layers(torch.randn(*shape, 4))
+        networks.train(nll_loss(scores if len(shape) == 1 else scores.transpose(1, 2), labels))
 
     unused = found(step, ran=ran)["unused"]
     assert unused is not None

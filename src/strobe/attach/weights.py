@@ -112,7 +112,8 @@ def _bytes(value: Any) -> int:
 
 
 def _own(part: Module) -> Iterator[Parameter]:
-    known = (one for one in part.parameters(recurse=False) if not isinstance(one, UninitializedParameter))
+    """Not by ``parameters``, in whose place a network may have a method of its own."""
+    known = (one for one in part._parameters.values() if not isinstance(one, UninitializedParameter | None))
     return (one for one in known if one.requires_grad)
 
 
