@@ -56,6 +56,7 @@ class _Kinds:
     def __init__(self, flow: Dataflow) -> None:
         self._flow = flow
         self._first, self._last = ([one for one in flow.operations if one.step == step] for step in (0, STEPS - 1))
+        self._later = _later(self._first, self._last)
         self._needed = needed_of(flow.operations, updated=flow.updated)
         self._constant, self._same = _constant(self._first, self._last), _same(self._last)
         self._learned = {one.forward for one in self._last}
@@ -183,9 +184,10 @@ class _Kinds:
         """What a share of each of these operations takes of their phases, and where most of it is."""
         lost, spent, places = defaultdict[str, float](float), {}, []
         for one in operations:
-            if one.phase in PHASES and (seconds := one.seconds * share_of(one)):
+            timed = self._later.get(one, one)
+            if one.phase in PHASES and (seconds := timed.seconds * share_of(one)):
                 lost[one.phase] += seconds
-                spent[one.phase] = self._flow.spent[one.step].get(one.phase, 0.0)
+                spent[one.phase] = self._flow.spent[timed.step].get(one.phase, 0.0)
                 places.append((seconds, lines_of(one)))
         longer = {phase: seconds for phase, seconds in lost.items() if seconds > 0}
         net = sum(lost.values()) / sum(longer.values()) if longer else 0.0  # a variant may be slower in other phases
@@ -261,6 +263,13 @@ def needed_of(operations: Sequence[Operation], *, updated: bool = True) -> dict[
             else:
                 numbers[made], rows[made] = min(1.0, numbers[made] + of_numbers), min(1.0, rows[made] + of_rows)
     return numbers
+
+
+def _later(before: Sequence[Operation], now: Sequence[Operation]) -> dict[Operation, Operation]:
+    """Of phases that run the same operations in both steps, each one's like: the first time it may take longer."""
+    phases = [[[one for one in step if one.phase == phase] for step in (before, now)] for phase in PHASES]
+    alike = (each for each in phases if [one.name for one in each[0]] == [one.name for one in each[1]])
+    return {first: later for each in alike for first, later in zip(*each, strict=True)}
 
 
 def _computes(operation: Operation, *, backward: bool = False) -> bool:

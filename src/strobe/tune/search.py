@@ -148,7 +148,7 @@ class Search:
         self, proposal: Proposal, before: list[str], after: list[str], *, among: int = 1, **kind: bool
     ) -> dict[str, Any]:
         change = self.tuning.spelled(proposal.overrides)
-        self.display.begins(f"trying {'without ' if kind else ''}{change}", self._left())
+        self.display.stage(f"Trying {'without ' if kind else ''}{change}", self._left())
         began = self.clock()
         outcome = self.machine.compare(before, after, among=among)
         trial = self.tuning.add(proposal, before, after, outcome, self.clock() - began, **kind)
@@ -188,7 +188,7 @@ class Search:
         if near is not None:
             tuning.best = near["after"]
         if tuning.changes and tuning.proof is None:
-            self.display.begins("comparing what was found with what you gave", self._left())
+            self.display.stage("Comparing what was found with what you gave", self._left())
             outcome = self.machine.compare(tuning.header["given"], tuning.best, proof=True)
             tuning.proof = {"ratio": outcome.ratio, "verdict": outcome.verdict, "error": outcome.error}
             tuning.proof |= {"losses": outcome.losses} if outcome.losses else {}

@@ -26,7 +26,7 @@ def search(tuning: Tuning, machine: AbstractContextManager[Comparing], console: 
     left = tuning.header["budget"] - tuning.seconds
     try:
         with ProgressDisplay(console) as display, machine as entered:
-            display.say(f"Searching takes about {clock(left)}")
+            display.say(f"Searching takes about {clock(left)}, longer where the last comparison is under way then")
             Search(tuning, entered, display).run()
     except KeyboardInterrupt:
         if not tuning.probes:
