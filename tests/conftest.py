@@ -45,6 +45,7 @@ def pytest_configure(config: pytest.Config) -> None:
     The server of fresh processes has imported what any of them needs, whichever test comes first and begins it.
     """
     os.environ[MARK] = str(os.getpid())
+    os.environ.pop("COLUMNS", None)  # which pytest-xdist sets
     preload = multiprocessing.forkserver.set_forkserver_preload
     multiprocessing.forkserver.set_forkserver_preload = lambda names: preload([PRELOAD])
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:

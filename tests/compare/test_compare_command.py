@@ -148,5 +148,5 @@ def test_of_a_speed_up_that_is_too_wide_to_tell_no_figure_is_printed(
         ended(write_sweep(tmp_path / str(rates[0]), cells))
         shown = capsys.readouterr().out
         assert told in shown
-        settled = "To know what is not known, train longer, or more often (sweep.repeats)." in shown
+        settled = "For a verdict, train longer, or raise sweep.repeats." in shown
         assert settled == ("not known:" in shown) == told.startswith("not known:")

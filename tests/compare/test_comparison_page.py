@@ -88,7 +88,7 @@ LOOKS = f"native looks {GAIN} as fast as the baseline, rasterio, but these runs 
         (
             LONE,
             {"fastest": None, "speedup": None},
-            "Only native was measured, so it is compared with nothing: ",
+            "Only one cell, native, was measured, so there is nothing to compare it with: ",
             "ighest",
         ),
         (LONE | {"baseline": None, "against": "old"}, {"fastest": None}, f"native is {GAIN} as fast as the", "ighest"),

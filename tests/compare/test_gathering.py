@@ -333,7 +333,7 @@ def test_the_only_cell_that_was_measured_is_not_called_the_highest(
     record = compared(write_sweep(tmp_path, [("loader=pil", ["it broke"]), ("loader=native", [100])]))
     print_comparison(Console(width=200), record)
     said = capsys.readouterr().out
-    assert "Only native was measured, so it is compared with nothing" in said
+    assert "Only one cell, native, was measured, so there is nothing to compare it with" in said
     assert "highest" not in said
 
 

@@ -400,10 +400,10 @@ def test_of_two_about_equal_parts_the_same_one_comes_first() -> None:
         both.summary["callbacks"] = [CALLBACK | {"mean": mean}]
         findings = diagnose(both)
         assert [finding.cause for finding in findings] == ["callback", "stalled"]
-        assert " About as costly: the forward pass is idle for" in verdict(both, findings)
+        assert " About as much is lost here: the forward pass is idle for" in verdict(both, findings)
     both.summary["callbacks"] = [CALLBACK | {"mean": 0.03}]
     assert causes(both) == ["stalled", "callback"]
-    assert "About as costly" not in verdict(both, diagnose(both))
+    assert "About as much" not in verdict(both, diagnose(both))
 
 
 def test_callbacks_that_cost_together_are_told_together() -> None:

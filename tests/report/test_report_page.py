@@ -167,7 +167,7 @@ OLD = dict.fromkeys(complete().keys() - {"status", "overrides", "choices", "imag
         ({"machine": {"others": 0.4, "stolen": 0.0, "idle": 0.3}}, "Shared: 94 steps measured while", "Quiet"),
         ({"machine": BUSY, "findings": [TAKEN]}, "It waited for a core.", "Noisy"),
         ({"machine": BUSY}, "Noisy: other processes (stress 1.5 cores) kept training from its cores for 30%", "Quiet"),
-        ({"steps": {"measured": 4}, "verdict": FEW}, "A title. Too short: only 4 steps measured. Raise", "Only 4"),
+        ({"steps": {"measured": 4}, "verdict": FEW}, "A title. Too short: only 4 steps measured. Train", "Only 4"),
     ],
 )
 def test_a_page_says_what_its_record_holds(changes: dict[str, Any], said: str, unsaid: str) -> None:

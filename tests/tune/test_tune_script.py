@@ -124,9 +124,11 @@ def test_it_ends_with_what_to_write_and_where(
 ) -> None:
     tuned(monkeypatch, tmp_path)
     said = capsys.readouterr()
-    assert "This runs python train.py --lr 0.1 up to its first training, many times" in said.err
+    assert "This runs python train.py --lr 0.1 until its first training begins, many times" in said.err
     assert "num_workers=2, persistent_workers=True: 2.50 times (2.45 to 2.55), predicted" in said.out
-    assert "With this the loader alone reaches 200" in said.out
+    [record] = tmp_path.rglob("tune.json")
+    why = json.loads(record.read_text())["trials"][0]["why"]
+    assert why == "With this the loader alone reaches 200 samples/s, instead of 100 samples/s"
     assert "git apply found.diff" in said.out.splitlines()
     assert FASTER in said.out.splitlines()
     [page] = tmp_path.glob("strobe-tune/*/*-train/search.html")
@@ -298,7 +300,10 @@ def test_a_busy_machine_is_said_to_be_the_reason(tmp_path: Path) -> None:
     trial = {"number": 1, "overrides": ["engine.num_workers=1"], "why": "", "predicted": None, "error": None}
     tuning.trials = [trial | {"measured": unknown, "verdict": "no difference", "kept": False}]
     assert total(tuning) == "Too noisy to tell whether anything is faster."
-    assert ending(tuning) == "The time is up after 7.5 min, not 60 s: a comparison that has begun is finished."
+    assert (
+        ending(tuning)
+        == "The time is up after 7.5 min instead of 60 s, because a comparison that has begun is finished."
+    )
     tuning.probes = [{"directory": "looks", "alternatives": 4}]
     tuning.sides = [{"side": "model", "overrides": changes} for changes in ([], ["threads=1"], [], ["threads=1"])]
     assert tuning.settings == 5

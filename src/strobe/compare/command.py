@@ -23,7 +23,7 @@ def conclude(sweep_dir: Path, parse: Parse, baseline: str | None = None, fail_if
     """Compare a sweep's cells at its end, as the command with these options does; returns and raises the same."""
     flags = {"--baseline": baseline, "--fail-if-slower": fail_if_slower}
     arguments = [part for flag, value in flags.items() if value for part in (flag, value)]
-    command = shlex.join(["python", "-m", "strobe.compare", str(sweep_dir), *arguments])
+    command = shlex.join(["strobe", "compare", str(sweep_dir), *arguments])
     limit = None if fail_if_slower is None else parse_share(fail_if_slower, "--fail-if-slower ")
     return compare(Request([sweep_dir], sweep_dir, command, baseline, limit, parse))
 

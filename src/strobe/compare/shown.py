@@ -135,7 +135,7 @@ class Comparison:
         """That only one cell was measured, where nothing is to be compared with it; else empty."""
         if len(self.measured) != 1 or self.measured[0].speedup:
             return ""
-        return f"Only one cell, {self.called(self.measured[0])}, was measured: there is nothing to compare it with"
+        return f"Only one cell, {self.called(self.measured[0])}, was measured, so there is nothing to compare it with"
 
     @property
     def against(self) -> str:

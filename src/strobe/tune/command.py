@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SEARCHED = [name for name in ALL if name not in OWN]
 STARTING = 5.0  # seconds, about, until a script trains
 TURNS, TIMEOUT = 6, 600.0  # of each side to begin with; seconds of one training
-WARNING = "This runs {line} up to its first training, many times, and trains for some seconds each time."
+WARNING = "This runs {line} until its first training begins, many times, and trains for some seconds each time."
 EPILOG = f"""
 The script is not edited. It runs many times, in processes of its own, from this folder.
 

@@ -33,7 +33,7 @@ def conclude(folder: Path, keys: DictConfig | None = None) -> int:
         print(error, file=sys.stderr)
     except Exception as error:  # a full disk, or a bug: the runs are kept all the same
         reason = " ".join(str(error).split()) or type(error).__name__
-        again = shlex.join(["python", "-m", "strobe.compare", str(folder)])
+        again = shlex.join(["strobe", "compare", str(folder)])
         message = f"The runs could not be compared ({reason}); they are kept: {again} compares them"
         print(message, file=sys.stderr)
     return 0 if limit is None else code

@@ -40,7 +40,7 @@ def run(cfg: DictConfig, measuring: Callable[..., AbstractContextManager[Measuri
     base = [override for override in task if not key_of(override).startswith(OWN)]
     over = None if cfg.tune.over is None else list(cfg.tune.over)
     places = [text for text in HydraConfig.get().overrides.hydra if key_of(text) == "hydra.run.dir"]
-    command = shlex.join(["python", "-m", "strobe.tune", *task, *places])  # as it goes on where it was broken off
+    command = shlex.join(["strobe", "tune", *task, *places])  # as it goes on where it was broken off
     folder = Path(HydraConfig.get().runtime.output_dir)
     budget = seconds(cfg.tune.budget, "tune.budget=")
     fresh = begin(folder, base, over, command=command, budget=budget)
