@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode
 
-from . import taken_out
 from .calls import (
     LEFT,
     PICKING,
@@ -40,6 +39,7 @@ from .calls import (
 from .columns import PHASES
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, width_of, zeros_of
 from .frames import Line, instructions_of, is_in_torchs_loop, may_detach, user_lines
+from .taken_out import forget, watch
 from .variants import Variants
 
 STEPS = 2  # that are followed: the second one shows what becomes of the first one's results, and what is the same
@@ -131,7 +131,7 @@ class Dataflow(TorchDispatchMode):
         self._thread, without = get_ident(), _adding()
         self.__enter__()  # type: ignore[no-untyped-call]
         _entered.add(self)
-        taken_out.watch(self._leaves)
+        watch(self._leaves)
         self._over, self._passing = False, max(0.0, _adding() - without)
 
     def end_step(self, spent: Mapping[str, float], *, updated: bool = True) -> None:
@@ -166,7 +166,7 @@ class Dataflow(TorchDispatchMode):
     def remove(self) -> None:
         """See no more; safe to call twice. Below a mode that was entered later it stays, and passes all on."""
         self._over = True
-        taken_out.forget(self._leaves)
+        forget(self._leaves)
         self._memory, self._numbers = {}, {}
         if self in _entered and get_ident() == self._thread and _get_current_dispatch_mode() is self:
             _entered.discard(self)

@@ -43,7 +43,7 @@ def test_all_is_named_without_importing_torch(tmp_path: Path) -> None:
     assert platform.python_version() in lines[0]
     assert lines[1].split()[2] == version("torch")
     assert ("photos are decoded by Pillow" in said) == bool(lacks("jpeglib.h"))
-    assert re.search(r"free of .* hold files, so they are read again without the disk", lines[8])
+    assert re.search(r"free of .* is page cache: read again without the disk", lines[8])
     assert str(tmp_path) in lines[-1]
     assert not list(tmp_path.iterdir())
 
