@@ -20,6 +20,7 @@ DECOMPOSITIONS = {  # and what solves by them: the place of the matrix among the
 }
 PICKING = {"index", "index_select", "gather", "embedding", "take"}  # read as much as they return
 SOFTMAX = {"_softmax", "_log_softmax"}
+LOSSES = {"nll_loss_forward", "nll_loss2d_forward"}  # of labels, some of which may be ignored
 CLOSED = 0.5  # of a gate's or mask's numbers, at least: dropping whole samples at random closes less
 _GATES, _WIDE = 16, 8  # numbers of a gate at least, and of each row that it lets through or not
 LEFT = {"mm": 0, "addmm": 1}  # the operand each of whose rows makes a row of the product

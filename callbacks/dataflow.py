@@ -22,6 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatc
 
 from .calls import (
     LEFT,
+    LOSSES,
     PICKING,
     Autograd,
     Call,
@@ -338,7 +339,7 @@ class Dataflow(TorchDispatchMode):
             elif whole and call.name in PICKING and not place and call.made:
                 share = min(share, call.made[0].numel() / whole)
                 rows = rows and call.made[0].shape[-1:] == one.shape[-1:] and call.name != "gather"
-            elif call.name in ("nll_loss_forward", "nll_loss2d_forward") and not place:
+            elif call.name in LOSSES and not place:
                 share *= float(
                     (call.arguments[1] != call.arguments[4]).float().mean()
                 )  # of labels that are not ignored

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from .calls import PICKING, PRODUCTS, SOFTMAX, Operation
+from .calls import LOSSES, PICKING, PRODUCTS, SOFTMAX, Operation
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow
 from .frames import Line, located
@@ -229,6 +229,8 @@ class _Kinds:
         computed = one.forward if one.backward else one
         if computed is None or not _computes(computed) or self._is_sparse(one):
             return 0.0
+        if one.backward and computed.name in LOSSES:  # a gradient for each score, also of ignored labels
+            return 1 - min((source.share for source in computed.sources), default=1.0)
         if one.name == "sort" and 0 < self._needed[one] <= SELECTED:
             return SORTING
         by_parts = computed.pointwise or computed.name in BY_PARTS
