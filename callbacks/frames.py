@@ -37,12 +37,15 @@ LOADS = ("data_wait", LOADING)  # phases
 # Ends of the paths of files.
 _WORKER = ("/torch/utils/data/_utils/worker.py", "/torchdata/stateful_dataloader/worker.py")
 _PROBE = "/strobe/probe/loader.py"
-_OUTERMOST = ("/trainer/trainer.py", _PROBE, *_WORKER)  # from here outwards nothing trains or loads
+_LIGHTNINGS = ("/lightning/pytorch/", "/pytorch_lightning/")
+_TRAINER, _LIGHTNING_MODULE = (
+    tuple(each + file for each in _LIGHTNINGS) for file in ("trainer/trainer.py", "core/module.py")
+)
+_OUTERMOST = (*_TRAINER, _PROBE, *_WORKER)  # from here outwards nothing trains or loads
 _FETCHING = ("/torch/utils/data/_utils/fetch.py", _PROBE)  # ask a data set for samples
 _DATALOADER = "/torch/utils/data/dataloader.py"
 _AUTOGRAD = "/torch/autograd/__init__.py"  # whose backward pass may begin long before a parameter has a gradient
 _MODULE_CALL = "/torch/nn/modules/module.py"  # runs a network, or a part of one
-_LIGHTNING_MODULE = "/pytorch/core/module.py"
 _TORCHS_WORK = (  # phases, a file and a function that the stack leads through, and what that is; the first one counts
     (("backward",), "/torch/utils/checkpoint.py", "", RECOMPUTING),
     (("data_wait", BETWEEN), _DATALOADER, "_shutdown_workers", ENDING_WORKERS),

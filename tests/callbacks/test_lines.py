@@ -26,8 +26,10 @@ from strobe.callbacks import lines
 from strobe.callbacks.columns import (
     BETWEEN,
     COLLATING,
+    LOGGING,
     THREAD,
 )
+from strobe.callbacks.frames import outwards, user_line, user_lines
 from strobe.callbacks.lines import Lines
 from strobe.callbacks.steps import StepRecorder
 from support.fitting import SAMPLES, Model, fit, trainer_with
@@ -354,3 +356,26 @@ def test_a_forward_is_told_with_its_class() -> None:
     seen.end()
     own = test_a_forward_is_told_with_its_class.__name__  # in which a thread without a core may be looked at often
     assert {one["function"] for one in seen.looks.records()} - {own} == {"pause", "Network.forward"}
+
+
+def made(source: str, file: str) -> dict[str, Any]:
+    """The names of a module whose code says that it is of this file."""
+    names: dict[str, Any] = {"sys": sys}
+    exec(compile(source, file, "exec"), names)
+    return names
+
+
+def test_a_trainer_of_the_users_own_is_no_lightnings() -> None:
+    file = "/home/me/project/trainer/trainer.py"
+    train = made("def train(look):\n    return look(sys._getframe())\n", file)["train"]
+    assert train(user_lines)[-1] == (file, 2, "train")
+
+
+@pytest.mark.parametrize("package", ["lightning/pytorch", "pytorch_lightning"])
+def test_either_lightnings_log_is_told(package: str) -> None:
+    look = made("def look(told):\n    return told(sys._getframe())\n", "/there/site-packages/x.py")["look"]
+    log = made("def log(look, told):\n    return look(told)\n", f"/there/site-packages/{package}/core/module.py")["log"]
+    line, library = log(look, lambda frame: user_line(tuple(outwards(frame))))
+    assert library == LOGGING
+    assert line is not None
+    assert line[0] == __file__
