@@ -19,6 +19,7 @@ PARAMETRIZING = "torch.nn.utils.parametrize"  # computes a weight from others wh
 JACOBIANS = "torch.func.jacrev or jacfwd"  # and torch.autograd.functional.jacobian
 SAVING = "torch.save or torch.load"
 ENDING_WORKERS = "torch.utils.data.DataLoader"  # waits for its workers to end, between epochs
+GPU_CHECK = "torch.accelerator"  # before each update Adam asks whether a CUDA graph is captured, and for that for a GPU
 LOGGING = "self.log"  # a LightningModule's own, where it is what a line calls
 LOADING = "loading"  # what the workers of a DataLoader do, while they are asked for a batch
 THREAD = "thread/"  # before the name of another thread whose lines were looked at

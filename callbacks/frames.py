@@ -18,6 +18,7 @@ from .columns import (
     CALLING_BACKWARD,
     COLLATING,
     ENDING_WORKERS,
+    GPU_CHECK,
     JACOBIANS,
     LOADING,
     LOGGING,
@@ -48,6 +49,7 @@ _AUTOGRAD = "/torch/autograd/__init__.py"  # whose backward pass may begin long 
 _MODULE_CALL = "/torch/nn/modules/module.py"  # runs a network, or a part of one
 _TORCHS_WORK = (  # phases, a file and a function that the stack leads through, and what that is; the first one counts
     (("backward",), "/torch/utils/checkpoint.py", "", RECOMPUTING),
+    (("optimizer",), "/torch/optim/optimizer.py", "_accelerator_graph_capture_health_check", GPU_CHECK),
     (("data_wait", BETWEEN), _DATALOADER, "_shutdown_workers", ENDING_WORKERS),
     (("data_wait",), _DATALOADER, "_next_index", SAMPLING),
     (LOADS, "/torch/utils/data/_utils/collate.py", "", COLLATING),

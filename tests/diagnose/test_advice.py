@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from strobe.callbacks.columns import GPU_CHECK
 from strobe.diagnose.promise import bound, most_of
 from strobe.diagnose.rank import diagnose
 from support.recorded import example, of
@@ -240,6 +241,17 @@ def test_a_fused_update_is_named_before_fewer_updates(accelerator: str) -> None:
     advice = of("optimizer", record)[0].advice
     assert advice.startswith("Try its fused update")
     assert "AdamW(..., fused=True) (not measured). Or: Update once every" in advice
+
+
+def test_what_an_update_spends_on_looking_for_a_gpu_is_told_where_it_is_much() -> None:
+    record = example("optimizer", summary__ceilings__alternatives=[])
+    record.config["optimizer"] = {"unfused": "Adam"}
+    for share, told in ((0.5, True), (0.05, False)):
+        look = {"phase": "optimizer", "file": None, "line": None, "function": None, "code": None, "library": GPU_CHECK}
+        record.summary["lines"] = [look | {"share": share, "python": 0.0, "torch": False}]
+        finding = of("optimizer", record)[0]
+        assert ("of that looks for a GPU" in finding.evidence) == told
+        assert finding.advice.startswith("Set the environment's CUDA_VISIBLE_DEVICES to nothing") == told
 
 
 def test_batches_of_validation_that_are_far_smaller_than_those_of_training_are_named() -> None:

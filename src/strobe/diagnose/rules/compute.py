@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import asdict, replace
 
+from strobe.callbacks.columns import GPU_CHECK
 from strobe.diagnose.attribution import (
     OPTIMIZER_SHARE,
     SLEEPING,
@@ -12,7 +13,7 @@ from strobe.diagnose.attribution import (
     seconds_of,
 )
 from strobe.diagnose.cores import IDLE, taken
-from strobe.diagnose.looks import recomputed
+from strobe.diagnose.looks import recomputed, share_of
 from strobe.diagnose.predict import NOTABLE, Step, faster, idle_of_device, up_to, with_model, without
 from strobe.diagnose.rules import Finding, Remedy
 from strobe.diagnose.symptoms import (
@@ -32,6 +33,7 @@ from strobe.records.run import Alternative, Figure, Record
 KNEE = 0.95  # of the best rate: a still larger batch costs memory and gains little
 TARGET = 0.05  # of the step: what an update may take once several steps share it
 MOST_ACCUMULATED = 8
+CHECKING = 0.25  # of the update: so much of it is worth a sentence
 SHORT, LOOP = 0.01, 0.1  # seconds of a short step; the share of it from which on the Trainer's own loop shows
 MOST_ROWS = 0.5  # of the weights in embeddings: most of an update is then of rows that got no gradient
 
@@ -151,6 +153,9 @@ def optimizer(record: Record, step: Step) -> Finding | None:
         )
     if not fused and (name := record.setting("optimizer.unfused")):
         advice = f"Try its fused update, which computes the same: {name}(..., fused=True) (not measured). Or: {advice}"
+    if (checking := share_of(record, "optimizer", GPU_CHECK)) >= CHECKING:
+        evidence += f" {percent(checking)} of that looks for a GPU: torch does so before each update."
+        advice = f"Set the environment's CUDA_VISIBLE_DEVICES to nothing: then torch looks for no GPU. Or: {advice}"
     rows = record.amount("embedded")
     if sparse := rows >= MOST_ROWS:  # whose gradients of zeros the backward pass makes, too
         advice = (
