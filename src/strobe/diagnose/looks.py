@@ -101,10 +101,9 @@ def at_line(file: str, line: int, code: object) -> str:
     """Such as ``at train.py:57 (`x = f(x)`)``; without the text where that is not known."""
     text = " ".join(code.split()) if isinstance(code, str) else ""
     shown = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-    path = Path(file)
-    name = (
-        str(Path(path.parent.name, path.name)) if path.name.startswith("__") else path.name
-    )  # of which there are many
+    name = Path(file).name
+    if name.startswith("__"):  # of __init__.py there are many
+        name = f"{Path(file).parent.name}/{name}"
     return f"at {name}:{line}" + (f" (`{shown}`)" if shown else "")
 
 

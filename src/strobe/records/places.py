@@ -19,7 +19,7 @@ CHUNK = 1 << 20  # bytes
 def unversioned(folder: Path) -> Path:
     """Make a folder whose files git leaves out, unless it is there; raises an OSError."""
     if not folder.exists():
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)  # another process may, too
         (folder / ".gitignore").write_text("*\n")
     return folder
 
