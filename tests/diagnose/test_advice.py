@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from strobe.callbacks.columns import GPU_CHECK
+from strobe.diagnose.looks import at_line
 from strobe.diagnose.promise import bound, most_of
 from strobe.diagnose.rank import diagnose
 from support.recorded import example, of
@@ -350,3 +351,14 @@ def test_what_checkpoints_hold_beside_weights_is_told(cause: str) -> None:
     assert "162 MB of hyperparameters" in finding.advice
     assert 'save_hyperparameters(ignore=["teacher_logits", "rate_table"])' in finding.advice
     assert "hyperparameters" not in of(cause, example(cause))[0].advice
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [
+        ("/site/rasterio/__init__.py", "at rasterio/__init__.py:9 (`open()`)"),
+        ("/home/train.py", "at train.py:9 (`open()`)"),
+    ],
+)
+def test_of_a_file_of_which_there_are_many_the_folder_is_told(file: str, told: str) -> None:
+    assert at_line(file, 9, "open()") == told

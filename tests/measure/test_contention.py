@@ -1,5 +1,6 @@
 """What else the machine did, from its own counters."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -22,13 +23,20 @@ def burning(seconds: float) -> list[str]:
     return [part.format(seconds) for part in BURN]
 
 
-@pytest.fixture
-def stranger() -> Iterator[int]:
-    """A process that computes, and that is nobody's child."""
-    start = f"import subprocess; print(subprocess.Popen({burning(60)}, stdout=-3, stderr=-3).pid)"  # DEVNULL
+@contextlib.contextmanager
+def strange(*command: str) -> Iterator[int]:
+    """A process that is nobody's child."""
+    start = f"import subprocess; print(subprocess.Popen({command}, stdout=-3, stderr=-3).pid)"  # DEVNULL
     pid = int(subprocess.run([sys.executable, "-S", "-c", start], capture_output=True, text=True, check=True).stdout)
     yield pid
     os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def stranger() -> Iterator[int]:
+    """One that computes."""
+    with strange(*burning(60)) as pid:
+        yield pid
 
 
 def test_a_strangers_computing_is_of_others(stranger: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -38,6 +46,19 @@ def test_a_strangers_computing_is_of_others(stranger: int, monkeypatch: pytest.M
     found = contention.between(before, contention.read(), usable_cores())
     named = {one["pid"]: one["cores"] for one in found["busiest"]}
     assert 0 < named[stranger] <= found["others"] * usable_cores() + 0.1  # each counts in ticks
+
+
+def test_a_stranger_in_python_is_named_by_its_script_and_not_by_its_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contention, "NAMED", 1000)
+    (script := tmp_path / "burn.py").write_text("while True:\n    pass\n")
+    with strange(sys.executable, "-S", "-X", "utf8", str(script), "--token=secret") as pid:
+        before = contention.read()
+        time.sleep(0.5)
+        [found] = [one for one in contention.between(before, contention.read(), 2)["busiest"] if one["pid"] == pid]
+    assert found["name"].split() == [found["name"].split()[0], "burn.py"]
+    assert found["name"].startswith("python")
 
 
 def test_own_children_are_not_others() -> None:
