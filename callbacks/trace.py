@@ -233,8 +233,10 @@ class TraceProfiler(Recording):
         """A profiler that fails must not end training."""
         try:
             yield
-        except Exception:
-            _log.warning("The profiler failed and was switched off; a trace or tables may be missing", exc_info=True)
+        except Exception as error:
+            full = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+            told = f"The profiler failed and was switched off{full}; a trace or tables may be missing"
+            _log.warning(told, exc_info=not full)
             self._tracing.abandon()
             self._ranges.remove(trainer)
 
