@@ -35,6 +35,7 @@ _JOB = ("JOB_ID=7", "JOB_NAME=train", "NTASKS=1", "LOCALID=0", "PROCID=0", "NODE
 SLURM = ("env", *(f"SLURM_{one}" for one in _JOB))
 BEGINNING = ("start", "imports", "first steps")  # in which a rank may not have begun to listen
 PARTS, ROOM = 16, "1g"  # of what a run writes, in turn; and what the disk has before it is full
+SHRINKING = 20  # attempts
 LONG = 60  # seconds of a long training, at least
 LASTING = (
     *("trainer.max_epochs=-1", "trainer.limit_train_batches=null", "trainer.limit_val_batches=0"),
@@ -111,14 +112,20 @@ def full_disk(bench: Bench, folder: Path, _: Random) -> Tried:
         if disk:
             command = bench.train(folder, run=disk / "run")
             if command.reaches(disk / "run" / BEGUN, bench.usual() + PATIENCE):
-                usage = shutil.disk_usage(disk)
-                size = f"remount,size={usage.used + written * int(part.split()[0]) // PARTS}"
-                subprocess.run(["mount", "-o", size, str(disk)], check=True)
+                _shrink(disk, written * int(part.split()[0]) // PARTS)
             command.end(tried, [0, 1], bench.usual() + PATIENCE, NO_SPACE)
             judge(tried, disk / "run", set())
             if not is_whole(disk / "run"):
                 tried.fail("lost", f"{command.output}: there is no record")
     return tried
+
+
+def _shrink(disk: Path, room: int) -> None:
+    """Leave so many bytes of a file system, into which others write: what it holds may grow beyond the size."""
+    for attempt in range(SHRINKING):
+        size = f"remount,size={shutil.disk_usage(disk).used + room}"
+        if not subprocess.run(["mount", "-o", size, str(disk)], check=attempt == SHRINKING - 1).returncode:
+            return
 
 
 def read_only(bench: Bench, folder: Path, rolled: Random) -> Tried:
