@@ -56,7 +56,7 @@ class LoopPhases(Phases):
         self._parameters: dict[int, weakref.ref[Any]] = {}  # of the optimizers, by identity
         self._gradients: dict[int, Any] = {}  # hooks of parameters
         self._first: set[int] = set()  # parameters whose gradient came first in a backward pass
-        self._called = False  # whether calls of ``backward`` tell when it begins, too
+        self._sees_calls = False  # of ``backward``, which tell when it begins
         self._watched, self._missed = 0, False  # steps with hooks on all parameters; an update without a backward pass
 
     def watch_updates(self, *, hooks: bool = True) -> None:
@@ -78,7 +78,7 @@ class LoopPhases(Phases):
     def end_step(self) -> None:
         """The step is over; what its hooks have told decides which ones are needed."""
         if self._watched < LEARN:
-            self._watched += bool(self._first) or self._called
+            self._watched += bool(self._first) or self._sees_calls
             if self._watched == LEARN:
                 self._unhook(keep=self._first)
         elif self._missed:  # other parameters are trained now
@@ -196,7 +196,7 @@ class LoopPhases(Phases):
     def calls_backward(self) -> None:
         """A call of ``backward`` begins, which ``leave_until`` ends; of several ranks a first gradient tells."""
         if self._waits is None and "backward" not in self.stack:
-            self._called = True
+            self._sees_calls = True
             self.begin_backward()
 
     def begin_backward(self) -> None:

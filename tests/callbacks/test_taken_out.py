@@ -38,17 +38,16 @@ def test_what_somebody_else_replaces_meanwhile_stays(monkeypatch: pytest.MonkeyP
     assert "data" not in vars(Tensor)
 
 
-def test_another_thread_takes_out_nothing_of_what_is_followed() -> None:
-    flow, ran = Dataflow(lambda: "forward"), []
+def test_what_another_thread_takes_out_does_not_count() -> None:
+    flow = Dataflow(lambda: "forward")
     flow.begin()
     doubled = 2 * torch.ones(4, requires_grad=True)
     for read in (doubled.tolist, lambda: doubled.data):
         other = threading.Thread(target=read)
         other.start()
         other.join()
-    ran = [one.ends for one in flow.operations]
+    assert not flow.operations[-1].ends
     doubled.tolist()
-    ran.append(flow.operations[-1].ends)
+    assert flow.operations[-1].ends
     flow.remove()
-    assert [ran[-2], ran[-1]] == [False, True]
     assert flow.failure is None

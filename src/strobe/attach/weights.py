@@ -97,7 +97,7 @@ def large_hyperparameters(*parts: object) -> dict[str, int]:
     """Names and bytes of the tensors, arrays and networks that ``save_hyperparameters()`` puts into each checkpoint.
 
     Args:
-        parts: the LightningModule and the LightningDataModule; None where there is none.
+        parts: the LightningModule, and the LightningDataModule or None.
     """
     kept = [getattr(part, "_hparams", None) or {} for part in parts]
     sizes = {str(name): sum(map(_bytes, tree_leaves(value))) for each in kept for name, value in each.items()}

@@ -137,12 +137,11 @@ def told(rank: RankTrace) -> tuple[str, str]:
         return seen, f"{rest} Idle time is shorter than it seems, and totals are larger.".strip()
     if rank.device is None:
         waiting = mean_of(rank.phases.get("data_wait", np.zeros(1)))
+        without_wait = ", not counting those that load data" if waiting else ""
         does = {
             "waits for data for {} of its time": waiting,
             "communicates for {} of its time, and does nothing else meanwhile": uses["communication"],
-            f"computes in operators for {{}} of its time{', beside those of its data wait' * bool(waiting)}": (
-                uses["computing"] - waiting
-            ),
+            f"computes in operators for {{}} of its time{without_wait}": uses["computing"] - waiting,
             "runs no operator for {} of its time: that is Python, or code that leaves no marks": uses["unknown"],
         }
         most = max(does, key=lambda told: does[told])

@@ -98,10 +98,9 @@ def ending(tuning: Tuning) -> str:
     sentence = f"{why[:1].upper()}{why[1:]} after {duration(tuning.seconds)}"
     if tuning.ended == NOTHING:
         sentence = f"Stopped after {duration(tuning.seconds)}: nothing else helped"
-    late = f" instead of {duration(budget)}, because a comparison that has begun is finished" * (
-        tuning.seconds > OVER * budget
-    )
-    return " ".join((f"{sentence}{late}.", disturbance(tuning))).strip()
+    if tuning.seconds > OVER * budget:
+        sentence += f" instead of {duration(budget)}, because a comparison that has begun is finished"
+    return " ".join((f"{sentence}.", disturbance(tuning))).strip()
 
 
 def disturbance(tuning: Tuning) -> str:
