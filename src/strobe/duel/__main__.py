@@ -212,10 +212,9 @@ def _of_commits(
     names = [repository.resolved(commit) for commit in commits]
     if repository.dirty and WORKING_TREE not in names:
         print("The working tree has changes that neither commit holds; --commit . takes it as it is", file=sys.stderr)
-    if not repository.dirty and {*map(repository.resolved, {*commits} - {WORKING_TREE})} == {
-        repository.resolved("HEAD")
-    }:
-        print("A and B are the same commit, without changes: only chance can make them differ", file=sys.stderr)
+    trees = {repository.resolved("HEAD") if name == WORKING_TREE and not repository.dirty else name for name in names}
+    if len(trees) == 1:
+        print("A and B are the same files: only chance can make them differ", file=sys.stderr)
     for side, given, name in zip("AB", commits, names, strict=True):
         words, tree = list(command), stack.enter_context(repository.tree(name, folder / f"tree-{side}"))
         place = tree / Path.cwd().relative_to(repository.root)
