@@ -123,8 +123,6 @@ class Dataflow(TorchDispatchMode):
 
     def begin(self) -> None:
         """A step begins, the first one that is followed."""
-        if isinstance(mode := _get_current_dispatch_mode(), Dataflow) and not mode.follows:
-            mode.remove()  # of a training that was left
         if _get_current_dispatch_mode() is not None:
             return  # somebody else's mode, which would see what looking computes
         if "torch._dynamo" in sys.modules and not hasattr(Dataflow.__torch_dispatch__, "__wrapped__"):
