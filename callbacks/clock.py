@@ -1,6 +1,7 @@
 """Which phase of a step is the innermost, and how long each took: in any training, with Lightning or without."""
 
 import gc
+import resource
 import time
 from abc import abstractmethod
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from typing import Any
 from torch.compiler import is_compiling
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from .columns import OWNED, PHASES
+from .columns import MAPPING, OWNED, PHASES
 from .device_clock import DeviceClock
 
 SAMPLED, SELDOM = 7, 29  # of so many steps one is asked for the CPU's time of each phase, which costs two system calls
@@ -98,6 +99,8 @@ class Lap:
     collecting: int = 0  # of Python's garbage collection, within the phases but for those of callbacks
     computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
     alone: dict[str, int] = field(default_factory=dict)  # likewise, by the thread that trains
+    kernel: float = 0.0  # likewise, core-seconds in the kernel in phases of ``MAPPING``
+    faults: int = 0  # likewise, page faults
     waited: dict[str, int] = field(default_factory=dict)  # of what was spent, for other ranks
 
     @property
@@ -120,7 +123,7 @@ class Clock(Phases):
         super().__init__()
         self.device = device
         self._current = self._rest = "other"
-        self._since = self._cpu_since = self._main_since = self._steps = self._collecting = 0
+        self._since = self._main_since = self._steps = self._collecting = 0
         self._begin(time.perf_counter_ns())
 
     def collect(self, watch: bool) -> None:
@@ -224,14 +227,18 @@ class Clock(Phases):
         every = SAMPLED if self._steps < MANY else SELDOM
         if self._steps % every == every // 2:
             self._lap.computed = {}
-            self._cpu_since, self._main_since = time.process_time_ns(), self._thread_time_ns()
+            self._used, self._main_since = resource.getrusage(resource.RUSAGE_SELF), self._thread_time_ns()
 
     def _charge_cpu(self, computed: dict[str, int]) -> None:
         alone, current = self._lap.alone, self._current
-        now, main = time.process_time_ns(), self._thread_time_ns()
-        computed[current] = computed.get(current, 0) + now - self._cpu_since
+        now, before, main = resource.getrusage(resource.RUSAGE_SELF), self._used, self._thread_time_ns()
+        kernel = now.ru_stime - before.ru_stime
+        computed[current] = computed.get(current, 0) + round(1e9 * (now.ru_utime - before.ru_utime + kernel))
         alone[current] = alone.get(current, 0) + main - self._main_since
-        self._cpu_since, self._main_since = now, main
+        if current in MAPPING:
+            self._lap.kernel += kernel
+            self._lap.faults += now.ru_minflt - before.ru_minflt
+        self._used, self._main_since = now, main
 
     def _thread_time_ns(self) -> int:
         """Of the thread that trains, also when one of autograd's asks."""

@@ -26,9 +26,11 @@ from .columns import (
     CPU,
     DEVICE,
     EXPOSED,
+    FAULTS,
     GAP,
     GAPS,
     HEAD,
+    KERNEL,
     MAIN,
     OWNED,
     PHASES,
@@ -54,7 +56,7 @@ _log = logging.getLogger(__name__)
 _SECONDS = ",%.7f"
 _STEP = ",".join(["%s"] * len(HEAD)) + _SECONDS * len(("total", *PHASES))  # from `step` to the phases
 _GAPS, _NO_GAPS = _SECONDS * len(GAPS), ",0.0" * len(GAPS)
-_CPU, _NO_CPU = _SECONDS * len((*CPU, *MAIN)), "," * len((*CPU, *MAIN))
+_CPU, _NO_CPU = _SECONDS * len((*CPU, *MAIN, KERNEL)) + ",%d", "," * len((*CPU, *MAIN, KERNEL, FAULTS))
 
 
 @dataclass(slots=True)
@@ -176,7 +178,9 @@ class StepRows:
             sum(phases),
             *phases,
             _GAPS % tuple(gaps) if gaps else _NO_GAPS,
-            _NO_CPU if lap.computed is None else _CPU % (*by_phase(lap.computed), *by_phase(lap.alone)),
+            _NO_CPU
+            if lap.computed is None
+            else _CPU % (*by_phase(lap.computed), *by_phase(lap.alone), lap.kernel, lap.faults),
             lap.collecting / 1e9,
             "".join(map(_field, more)),
             *[spent.get(owner, 0) / 1e9 for owner in self._owners],

@@ -18,7 +18,7 @@ from strobe.callbacks.schedule import Schedule
 from strobe.callbacks.tracer import Tracer, profilers
 from strobe.diagnose.rules.debugging import PROFILERS
 from strobe.measure.untouched import matmul_precision
-from strobe.probe.changes import BLAS, EACH, FOREACH, FUSED, MADE, is_convolutional
+from strobe.probe.changes import BLAS, EACH, FOREACH, FUSED, MADE, MALLOC, is_convolutional
 from strobe.process.output import note
 
 SCHEDULE = {"wait": 1, "warmup": 1, "active": 3, "repeat": 2}  # as the application's profiler=trace
@@ -115,7 +115,7 @@ def changeable_of(parts: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
         return {}
     loaders, optimizers = parts["loader"], parts["optimizer"]
     settings: dict[str, Any] = {"matmul_precision": matmul_precision(), "model": {}, "made": made}
-    settings["environment"] = {BLAS: os.environ.get(BLAS)}
+    settings["environment"] = {name: os.environ.get(name) for name in (BLAS, *MALLOC)}
     if len(loaders) == 1 and "batch_size" in getattr(loaders[0], MADE, {"given": ()})["given"]:
         settings["data"] = {"batch_size": loaders[0].batch_size}
     if optimizers and all(type(one).__name__ in FUSED for one in optimizers):

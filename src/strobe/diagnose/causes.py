@@ -57,11 +57,12 @@ LOST = (
     *("synchronisation", "transfer"),
     *("uneven_steps", "slowing_down", "background_thread", "garbage_collection", "library_call", "outside_torch"),
     *("python_code", "recomputing", "small_operations", "single_thread", "between", "padding", "upsampled", "swapping"),
+    "page_faults",
     *("unused_gradients", *FOR_NOTHING),
 )
 # At the ends of epochs: a run without a whole epoch overstates them.
 AT_ENDS = {"validation": "validation", "epoch_checkpoint": "checkpoints", "between": "between"}
-UNATTRIBUTED = ("quota", "swapping", "synchronisation", "slowing_down")  # part of the other parts
+UNATTRIBUTED = ("quota", "swapping", "page_faults", "synchronisation", "slowing_down")  # part of the other parts
 PER_STEP = ("optimizer", "stalled", "callback", "loop_code", "logging", "checkpoint")  # a larger batch pays less often
 TIE = 0.15  # of the largest share: smaller differences vary from run to run
 

@@ -25,6 +25,8 @@ PACKAGES = ["torch", "torchvision", "lightning", "pytorch-lightning", "hydra-cor
 PACKAGES += ["rasterio", "scikit-image", "tifffile"]
 CGROUP, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 OLDER_QUOTA = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+MALLOC = ("MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")  # what glibc's malloc keeps of freed memory (mallopt(3))
 GPUS = ("/dev/nvidia*", "/dev/nvhost*", "/dev/nvgpu*", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x86's and Arm's
 
@@ -58,8 +60,20 @@ def describe(*, device: "torch.device | None" = None, start_gpu: bool = False) -
         "gpu_capability": capability,
         "versions": {"python": platform.python_version()} | installed(*PACKAGES),
         "git_commit": _commit(),
+        **paging(),
         "page_cache": None,
     }
+
+
+def paging() -> dict[str, Any]:
+    """How memory is given to this process: whether by ``default_malloc``, glibc's as it is unless told otherwise; and
+    whether in ``huge_pages``, each of which is one page fault.
+    """
+    told = {*MALLOC, "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD"} & os.environ.keys()
+    huge = os.environ.get("THP_MEM_ALLOC_ENABLE") == "1"  # torch's
+    with contextlib.suppress(OSError):
+        huge = huge or "[always]" in HUGE_PAGES.read_text()
+    return {"default_malloc": platform.libc_ver()[0] == "glibc" and not told, "huge_pages": huge}
 
 
 def has_gpu() -> bool:

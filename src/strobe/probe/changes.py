@@ -5,6 +5,7 @@ what a change is about is wrapped once the script imports it. Classes stay what 
 optimizer notes where the script made it, also when nothing is changed.
 """
 
+import ctypes
 import functools
 import importlib.util
 import inspect
@@ -24,24 +25,22 @@ from typing import Any
 from weakref import WeakSet
 
 WANTED = "STROBE_CHANGES"  # the variable of the environment: a JSON list of overrides
-LOSSES = "STROBE_LOSSES"  # the variable that names the file into which the losses of the first steps go, one a line
-FIRST = 50  # steps
+LOSSES, FIRST = "STROBE_LOSSES", 50  # names the file into which the losses of so many first steps go, one a line
 MADE = "_strobe_made"  # the attribute of what the script made, see `_note`
 
 LOADER = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "multiprocessing_context")
 BESIDE_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
-TRAINER = (
-    *("precision", "accumulate_grad_batches", "log_every_n_steps", "benchmark"),
-    *("val_check_interval", "check_val_every_n_epoch", "detect_anomaly"),
-)
+TRAINER: tuple[str, ...] = ("precision", "accumulate_grad_batches", "log_every_n_steps", "benchmark", "detect_anomaly")
+TRAINER += ("val_check_interval", "check_val_every_n_epoch")
 MODEL = ("channels_last", "compile", "fused")
-THREADS, MATMUL, BATCH_SIZE = "threads", "matmul_precision", "data.batch_size"
+THREADS, MATMUL, BATCH_SIZE, VARIABLE = "threads", "matmul_precision", "data.batch_size", "environment."
 BLAS = "OPENBLAS_NUM_THREADS"  # which NumPy reads once it is imported
+MALLOC = {"MALLOC_MMAP_MAX_": -4, "MALLOC_TRIM_THRESHOLD_": -1}  # of glibc, and what mallopt(3) calls each
 KEYS = (
     *(f"engine.{name}" for name in LOADER),
     *(f"trainer.{name}" for name in TRAINER),
     *(f"model.{name}" for name in MODEL),
-    *(THREADS, MATMUL, BATCH_SIZE, f"environment.{BLAS}"),
+    *(THREADS, MATMUL, BATCH_SIZE, *(VARIABLE + name for name in (BLAS, *MALLOC))),
 )
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")  # optimizers that have a fused update
 EACH = ("Adadelta", "Adamax", "ASGD", "NAdam", "RAdam", "RMSprop", "Rprop")  # and those that have only a foreach one
@@ -66,8 +65,12 @@ def install(changes: Sequence[str] | None = None) -> None:
     asked = {key: _value(typed) for key, _, typed in (text.partition("=") for text in texts)}
     if unknown := [key for key in asked if key not in KEYS]:
         raise ValueError(f"{', '.join(unknown)} cannot be changed from outside; what can be is {', '.join(KEYS)}")
-    uncompiled, threads = asked.get("model.compile") is False, asked.get(f"environment.{BLAS}")
-    os.environ |= ({"TORCHDYNAMO_DISABLE": "1"} if uncompiled else {}) | ({BLAS: str(threads)} if threads else {})
+    os.environ |= {"TORCHDYNAMO_DISABLE": "1"} if asked.get("model.compile") is False else {}
+    given = {key.removeprefix(VARIABLE): value for key, value in asked.items() if key.startswith(VARIABLE)}
+    for name, value in ((name, value) for name, value in given.items() if value is not None):
+        os.environ[name] = str(value)
+        if name in MALLOC:  # the variable is read before Python starts
+            ctypes.CDLL(None).mallopt(MALLOC[name], value)
     about: dict[str, Callable[[Any], None]] = {
         "torch": lambda torch: _change_torch(torch, asked),
         **_of_loaders(lambda kind: _change_loaders(kind, asked)),
@@ -165,8 +168,7 @@ def _change_loaders(loader: Any, asked: Asked) -> None:
         given = _given(signature, self, args, kwargs)
         made(self, **of_a_loader(given, asked))
         again = (maker := _maker(self)) is not None and maker.f_code.co_name == "_reinstantiate_wrapped_cls"
-        place = places.get(id(self.dataset)) if again else _place(maker)
-        places[id(self.dataset)] = place
+        place = places[id(self.dataset)] = places.get(id(self.dataset)) if again else _place(maker)
         _note(self, loader, given, place)
 
     loader.__init__ = changed
@@ -379,9 +381,9 @@ def _place(frame: FrameType | None) -> dict[str, Any] | None:
     """What the script called: its file, lines (from 1) and columns (from 0); None for a library's call."""
     if frame is None or _is_a_librarys(frame.f_code.co_filename):
         return None
-    line, end_line, column, end_column = list(frame.f_code.co_positions())[frame.f_lasti // 2]
-    file = os.path.realpath(frame.f_code.co_filename)
-    return {"file": file, "line": line, "end_line": end_line, "column": column, "end_column": end_column}
+    names = ("line", "end_line", "column", "end_column")
+    place = dict(zip(names, list(frame.f_code.co_positions())[frame.f_lasti // 2], strict=True))
+    return {"file": os.path.realpath(frame.f_code.co_filename), **place}
 
 
 def _constructs(frame: FrameType, made: Any) -> bool:

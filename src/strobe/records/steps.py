@@ -10,7 +10,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.callbacks.columns import AFTER, COLLECTING, CPU, DEVICE, GAPS, MAIN, MEMORY, OWNED, PHASES
+from strobe.callbacks.columns import (
+    AFTER,
+    COLLECTING,
+    CPU,
+    DEVICE,
+    FAULTS,
+    GAPS,
+    KERNEL,
+    MAIN,
+    MAPPING,
+    MEMORY,
+    OWNED,
+    PHASES,
+)
 from strobe.measure.statistics import recorded, series
 from strobe.measure.timing import WARMUP_STEPS
 from strobe.records.step_table import NO_STEPS, StepTable, Values, read_table
@@ -75,6 +88,7 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
         "between_seconds": _means(rows, GAPS),
         "cores_used": _cores_used(counted, CPU),
         "main_used": _cores_used(counted, MAIN),
+        "page_faults": _page_faults(counted),
         "garbage_seconds": _mean(counted.get(COLLECTING)),
         "garbage_steps": _half(counted.get(COLLECTING)),
         "uneven": _uneven(counted) if measured >= FEWEST_TO_TELL else None,
@@ -159,6 +173,15 @@ def _cores_used(rows: StepTable, columns: Sequence[str]) -> dict[str, float | No
     seconds = {phase: float(sampled.get(phase).sum()) for phase in PHASES}
     computed = {phase: float(sampled.get(column).sum()) for phase, column in zip(PHASES, columns, strict=True)}
     return {phase: computed[phase] / seconds[phase] if seconds[phase] >= SHORTEST else None for phase in PHASES}
+
+
+def _page_faults(rows: StepTable) -> dict[str, float] | None:
+    """Page faults in the computing phases of a mean step, and the kernel's share of their core-seconds."""
+    sampled = rows.take(rows.has(FAULTS))
+    computed = sum(float(sampled.get(f"cpu_{phase}").sum()) for phase in MAPPING)
+    if computed < SHORTEST:
+        return None
+    return {"count": float(sampled.get(FAULTS).mean()), "kernel": float(sampled.get(KERNEL).sum()) / computed}
 
 
 def _uneven(rows: StepTable) -> dict[str, Any]:

@@ -20,6 +20,7 @@ OVER: dict[str, tuple[str, ...]] = {
 OF_SCRIPTS: dict[str, tuple[str, ...]] = {  # these are searched in somebody else's script only
     "debugging": ("trainer.detect_anomaly",),
     "blas_threads": ("environment.OPENBLAS_NUM_THREADS",),
+    "malloc": ("environment.MALLOC_MMAP_MAX_", "environment.MALLOC_TRIM_THRESHOLD_"),
     LOGGING: ("trainer.log_every_n_steps",),
     VALIDATION: ("trainer.val_check_interval", "trainer.check_val_every_n_epoch"),
 }

@@ -1,10 +1,12 @@
 """The machine: other processes on the same cores, a quota that stops training, memory that grows until none is left."""
 
+from strobe.callbacks.columns import MAPPING
 from strobe.diagnose.attribution import seconds_of
 from strobe.diagnose.cores import MOST_TAKEN, taken, taken_by_children, taken_by_threads
-from strobe.diagnose.predict import NOTABLE, Step, up_to
+from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.uneven import jump
+from strobe.measure.environment import MALLOC
 from strobe.present.format import cores, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
@@ -12,6 +14,8 @@ BESIDE = "Another library's threads"  # which cost more than is seen; those of w
 BLAS = "OPENBLAS_NUM_THREADS"
 ALONE = f"{BLAS}=1"
 SWAPPED = 1e6  # bytes a second: systems swap out less than this of memory that is not in use
+FAULT, HUGE = 2e-6, 4e-4  # core-seconds at most of a page fault: of 4 KB, and of a huge page of 2 MB
+KEPT = " ".join(f"{name}={value}" for name, value in zip(MALLOC, (0, -1), strict=True))
 HOUR, DAY = 3600.0, 86400.0  # seconds: memory that is full within an hour comes first, after a day it does not matter
 SEEN = 60.0  # times as long as the growth was seen: what lies further ahead is a guess
 LEAST_GROWTH, LEAST_SHARE = 64e6, 0.05  # bytes, and of the first reading: processes grow so much in their first minute
@@ -89,10 +93,7 @@ def oversubscription(record: Record, step: Step) -> Finding | None:
         evidence = f"Each worker computes with {threads:.1f} threads at once, and hardly a core is idle."
     known = record.has(f"environment.{BLAS}")
     overrides = (f"environment.{ALONE}",) if known and str(record.setting(f"environment.{BLAS}")) != "1" else ()
-    numpys, command = f"NumPy and SciPy: set {ALONE} before the script starts", record.text("script") or " -- "
-    if " -- " not in command:
-        numpys += f", and strobe duel -- {command} -- {ALONE} {command} proves what that brings"
-    numpys = "" if known else f"{numpys}. "
+    numpys = "" if known else f"NumPy and SciPy: set {ALONE} before the script starts{_proof(record, ALONE)}. "
     return Finding(
         "oversubscription",
         f"{who} cost {percent(lost)} of each step",
@@ -130,6 +131,35 @@ def swapping(record: Record, _: Step) -> Finding | None:
     )
 
 
+def page_faults(record: Record, step: Step) -> Finding | None:
+    """Computing maps memory anew in each step, page by page, which the allocator had given back to the system.
+
+    glibc does so for whatever is larger than 32 MB (M_MMAP_THRESHOLD in mallopt(3)), and for what is free at the end of
+    its heap.
+    """
+    count, kernel = record.amount("page_faults", "count"), record.amount("page_faults", "kernel")
+    computing = {phase: record.seconds(phase) for phase in MAPPING}
+    cores_used = sum(seconds * record.amount("cores_used", phase) for phase, seconds in computing.items())
+    if not record.on_cpu or not cores_used or record.flag("environment", "default_malloc") is not True:
+        return None
+    most = HUGE if record.flag("environment", "huge_pages") else FAULT
+    share = min(kernel, most * count / cores_used)
+    if (seconds := share * sum(computing.values())) < NOTABLE * step.seconds:
+        return None
+    predicted = without(step, compute=seconds)
+    return Finding(
+        "page_faults",
+        f"Memory that is mapped anew takes {percent(seconds / step.seconds)} of each step",
+        f"Each step has {count:,.0f} page faults: the memory of large results goes back to the system when they are "
+        f"freed, and the kernel clears it for the next ones. This is {percent(share)} of what computing costs.",
+        f"Let malloc keep freed memory: set {KEPT} before the script starts{_proof(record, KEPT)}. Or start it with "
+        "jemalloc or TCMalloc (LD_PRELOAD). Training may then hold more memory.",
+        predicted,
+        tuple(f"environment.{one}" for one in KEPT.split()) if record.has(f"environment.{MALLOC[0]}") else (),
+        partial=True,
+    )
+
+
 def quota(record: Record, _: Step) -> Finding | None:
     """The container has used up its CPU quota, and is paused until it gets more."""
     share = record.amount("machine", "throttled")
@@ -143,6 +173,12 @@ def quota(record: Record, _: Step) -> Finding | None:
         _up_to(lost := min(share, MOST_TAKEN)),
         share=lost,
     )
+
+
+def _proof(record: Record, variables: str) -> str:
+    """The end of a sentence: the command that proves what these variables of the environment bring to a script."""
+    command = record.text("script") or " -- "
+    return "" if " -- " in command else f", and strobe duel -- {command} -- {variables} {command} proves what it brings"
 
 
 def _up_to(lost: float) -> Figure:
