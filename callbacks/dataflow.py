@@ -296,6 +296,8 @@ class Dataflow(TorchDispatchMode):
         for one in call.arguments:
             if is_followed(one):
                 changed = any(one is each for each in call.changed)
+                if changed and call.name == "native_batch_norm":  # these statistics are no part of its results
+                    continue
                 value = self._value(one, known=changed)
                 parts.append((value, one.storage_offset(), one.shape, one.stride(), one.dtype))
             elif isinstance(one, Tensor):

@@ -15,7 +15,7 @@ from threading import Event, RLock, Thread, get_ident
 from types import FrameType
 from typing import Any
 
-from .columns import COLLECTING, LOADING, OWNED, THREAD
+from .columns import BETWEEN, COLLECTING, LOADING, OWNED, THREAD
 from .frames import Place, Stack, leads_through, located, outwards, place_of
 
 EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseconds from the thread that trains
@@ -109,7 +109,7 @@ class Lines:
     ) -> None:
         self._phase, self._lasted, self._others, self._keep = phase, lasted, others, keep
         self._thread = get_ident()
-        self.looks = Looks()
+        self.looks, self._collecting = Looks(), 0.0  # when Python began to collect garbage
         self._over = Event()
         gc.callbacks.append(self._collects)
         self.thread = Thread(target=self._look, name="strobe lines", daemon=True)
@@ -155,10 +155,19 @@ class Lines:
         self._keep(self.looks)
 
     def _collects(self, when: str, info: dict[str, int]) -> None:
-        """As ``gc.callbacks``; a collection within a callback's hook is that callback's."""
-        whole = when == "start" and info["generation"] == OLDEST and get_ident() == self._thread
-        if whole and not self._phase().startswith(OWNED):
-            self._note(COLLECTING, [*outwards(sys._getframe().f_back)])
+        """As ``gc.callbacks``; a collection within a callback's hook is that callback's.
+
+        Between epochs it is part of what happens there, for as long as it lasts: it holds Python's lock, so no look
+        sees it.
+        """
+        if info["generation"] != OLDEST or get_ident() != self._thread:
+            return
+        phase, stack, now = self._phase(), [*outwards(sys._getframe().f_back)], time.monotonic()
+        if when == "stop" and phase == BETWEEN:
+            self.looks.seen[place_of(phase, stack)] += int((now - self._collecting) / EVERY)
+        elif when == "start" and phase != BETWEEN and not phase.startswith(OWNED):
+            self._note(COLLECTING, stack)
+        self._collecting = now
 
     def _note(self, phase: str, stack: Stack) -> Place | None:
         if phase == LOADING and leads_through(stack, _QUEUE, "get"):

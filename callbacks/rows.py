@@ -41,7 +41,7 @@ from .dataflow import STEPS, Dataflow
 from .threads import Threads
 from .tracer import profilers
 from .waits import Waits
-from .wasted import KINDS, wasted
+from .wasted import KINDS, many, wasted
 from .worker_lines import WorkerLines
 
 AT_ONCE = 64  # rows, of a single process
@@ -51,6 +51,8 @@ PAGE = resource.getpagesize()
 LIVE_STEPS = 20  # over which the latest rate is taken
 BATCHES = 20  # that are looked into: padding is alike in all
 LOOKED_FOR = ("padding", "ignored_labels", "batch_bytes", "batch_storage_bytes")  # in them; ``batches`` explains each
+
+PACKING = "_pack_padded_sequence"  # what leaves padding out of a recurrent network's operations
 
 _log = logging.getLogger(__name__)
 _SECONDS = ",%.7f"
@@ -260,6 +262,8 @@ class StepLog:
         self.flow, self.follows = Dataflow(lambda: clock.phase), alone  # whether it has steps to follow
         self.knows_updates = True  # or a script may read gradients anywhere, to change its weights itself
         self._wasted: dict[str, Any] = dict.fromkeys(KINDS)  # of their operations
+        self._packs = False  # whether one of these leaves padding out
+        self._many: dict[str, Any] = {}  # where most of them are
         self._costliest: dict[str, dict[str, float]] = {}
         self._computing: set[tuple[str, int]] = set()  # files, and lines in them that call operations
         self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
@@ -305,6 +309,8 @@ class StepLog:
             if len(flow.spent) == STEPS:
                 self._wasted, self._costliest = wasted(flow), flow.costliest()
                 self._computing = {one.lines[-1][:2] for one in flow.operations if one.lines}
+                self._packs = any(one.name == PACKING for one in flow.operations)
+                self._many = many(flow.operations)
                 flow.operations.clear()
         except Exception as error:
             flow.failure = error
@@ -328,11 +334,11 @@ class StepLog:
         laps = [row.lap.phases for row in self._recent]
         usual = {phase: median(lap[phase] for lap in laps) for phase in PHASES} if laps else {}
         return {
-            **batches,
+            **batches | ({"padding": None} if self._packs else {}),  # of which it computes next to nothing
             "lines": [self._marked(one) for one in self.threads.lines()],
             "long_lines": self.threads.long_lines(usual),
             "worker_threads": self.threads.worker_threads(),
-            "operations": self.threads.operations.costs,
+            "operations": (costs := self.threads.operations.costs) and costs | self._many,
             "costliest": self._costliest,
             **self._wasted,
         }

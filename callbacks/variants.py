@@ -16,7 +16,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 from .calls import Call, Slower, is_random
 from .contents import has_denormals, without_denormals
 
-VARIANTS = ("denormal", "dtype", "length")
+VARIANTS = ("denormal", "dtype", "length", "causal")
 RUNS, LONG = 2, 0.05  # of each variant: the quicker one counts; seconds of one that needs no other
 AGAIN = 2  # times an operation runs again, at least
 COLD = 1e-3  # seconds: what takes longer in a step than here waits for new memory, of which float32 needs less
@@ -32,6 +32,9 @@ _SINGLE = {
 }
 _QUICK = (2, 3, 5, 7)  # factors of a length whose Fourier transform is quick
 _TRANSFORMS = {"_fft_r2c", "_fft_c2r", "_fft_c2c"}
+_FUSED = "_scaled_dot_product_flash_attention_for_cpu"
+_ATTENTION = {_FUSED: 4, f"{_FUSED}_backward": 7}  # the place of ``is_causal``; on a CPU it draws no random numbers
+_HIDDEN = -1e4  # a mask's numbers below this hide a position
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -54,6 +57,7 @@ class Variants:
         - ``denormal``: with zeros in place of denormal numbers, with which processors are slow.
         - ``dtype``: in float32 in place of this ``dtype``, which may have twice the bytes, or be emulated.
         - ``length``: a Fourier transform of the next length with small prime factors; ``shape`` has both lengths.
+        - ``causal``: attention that knows by ``is_causal`` what this mask of ``shape`` hides, and does not compute it.
 
         What one variant saves, the next ones do not save again.
 
@@ -108,10 +112,14 @@ def _variants(
         if slow := [one for one, quick in lengths.items() if one != quick]:
             shape = [max(slow), lengths[max(slow)]]
             yield "length", partial(_resized, call, {}), partial(_resized, call, lengths), {"shape": shape}
+    mask = call.kwargs.get("attn_mask") if call.name in _ATTENTION else None
+    if mask is not None and _is_causal(mask):
+        yield "causal", as_it_is, partial(_causal, call), {"shape": list(mask.shape[-2:])}
 
 
 def _can_run_again(call: Call) -> bool:
-    if call.func.namespace != "aten" or call.escapes or call.unfollowed or is_random(call.func):
+    random = is_random(call.func) and call.name not in _ATTENTION
+    if call.func.namespace != "aten" or call.escapes or call.unfollowed or random:
         return False
     large = any(one.numel() >= _MANY for one in (*call.read, *call.made))
     return large and torch.Tag.inplace_view not in call.func.tags
@@ -202,3 +210,20 @@ def _resized(call: Call, lengths: Mapping[int, int]) -> Arguments:
     longer = values.new_zeros(shape)
     longer[tuple(slice(size) for size in values.shape)] = values
     return (longer, dimensions, normalisation, last), dict(call.kwargs)
+
+
+def _is_causal(mask: Tensor) -> bool:
+    """Whether a mask that is added to attention's scores hides from each position what comes after it, and no more."""
+    first = tuple(
+        0 if 0 in (size - 1, step) else slice(None) for size, step in zip(mask.shape, mask.stride(), strict=True)
+    )
+    square = mask[first[:-2]]
+    if square.ndim != 2 or square.shape[0] != square.shape[1]:
+        return False
+    return torch.equal(square < _HIDDEN, torch.ones_like(square, dtype=torch.bool).triu(1)) and not square.tril().any()
+
+
+def _causal(call: Call) -> Arguments:
+    args, kwargs = _copied(call, Tensor.clone)
+    dropout = args[3 : _ATTENTION[call.name]] or (0.0,)  # and of a backward pass what comes before
+    return (*args[:3], *dropout, True), kwargs | {"attn_mask": None}

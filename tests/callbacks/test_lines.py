@@ -259,7 +259,8 @@ def test_a_thread_may_call_and_return_while_its_stack_is_looked_at() -> None:
 
 
 def test_looks_beside_each_other_and_forks_leave_the_switch_interval_as_it_was() -> None:
-    usual = sys.getswitchinterval()
+    with lines._looking:  # an earlier test's may still look
+        usual = sys.getswitchinterval()
     beside = [Lines(lambda: "forward") for _ in range(4)]
     for _ in range(20):
         with warnings.catch_warnings():
@@ -272,7 +273,8 @@ def test_looks_beside_each_other_and_forks_leave_the_switch_interval_as_it_was()
     for one in beside:
         one.end()
         one.thread.join()
-    assert sys.getswitchinterval() == usual
+    with lines._looking:
+        assert sys.getswitchinterval() == usual
 
 
 def test_a_stack_keeps_what_called_a_generator_that_has_yielded_meanwhile() -> None:

@@ -169,6 +169,7 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "dtype": [{"summary__dtype": None}, {"summary__accelerator": "cuda"}],
     "product_order": [{"summary__order": None}, {"summary__accelerator": "cuda"}],
     "fft_length": [{"summary__length": None}, {"summary__accelerator": "cuda"}],
+    "causal_mask": [{"summary__causal": None}, {"summary__accelerator": "cuda"}],
     "copied_again": [{"summary__carried": None}, {"summary__accelerator": "cuda"}],
     "large_temporary": [{"summary__broadcast": None}, {"summary__accelerator": "cuda"}],
     "unfused_attention": [{"summary__attention": None}, {"summary__accelerator": "cuda"}],
@@ -222,6 +223,13 @@ SILENT: dict[str, list[dict[str, Any]]] = {
         {"summary__machine__swapped_bytes": 10_000_000},  # in a quarter of a minute
         {"summary__machine__choked": 0.01},  # nobody waited
         {"summary__machine__choked": None, "summary__machine__idle": 0.01},
+    ],
+    "page_faults": [
+        {"summary__page_faults__count": 900.0},  # something else is what the kernel does
+        {"summary__page_faults__kernel": 0.02},
+        {"summary__environment__default_malloc": False},  # it has been told to keep memory, and does not
+        {"summary__accelerator": "cuda"},  # whose memory is not the host's
+        {"summary__page_faults": None},  # an old record
     ],
     "growing_memory": [
         {"summary__memory_growth__workers_memory__steady": False},  # a cache that has filled

@@ -23,7 +23,19 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from strobe.attach.settings import loaders_of, what_is_loaded
 from strobe.probe import changes
-from strobe.probe.changes import EACH, FUSED, KEYS, LOSSES, MADE, WANTED, changed_model, of_a_loader, of_a_trainer
+from strobe.probe.changes import (
+    BLAS,
+    EACH,
+    FUSED,
+    KEYS,
+    LOSSES,
+    MADE,
+    MALLOC,
+    WANTED,
+    changed_model,
+    of_a_loader,
+    of_a_trainer,
+)
 
 Install = Callable[..., None]
 DATA: Any = list(range(24))  # a data set, though not of torch's class
@@ -284,7 +296,7 @@ def test_a_script_of_either_lightning_by_this_files_path(lightning: str, tmp_pat
     script = tmp_path / "train.py"
     script.write_text(SCRIPT.format(lightning=lightning))
     asked = ["data.batch_size=4", "model.channels_last=true", "model.fused=true", "trainer.precision=bf16-mixed"]
-    asked += ["environment.OPENBLAS_NUM_THREADS=1"]
+    asked += [f"environment.{one}" for one in ("OPENBLAS_NUM_THREADS=1", "MALLOC_MMAP_MAX_=0")]
     losses = tmp_path / "losses.txt"
     found = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", BY_PATH, changes.__file__, script, Path(changes.__file__).parents[2]],
@@ -301,7 +313,8 @@ def test_a_script_of_either_lightning_by_this_files_path(lightning: str, tmp_pat
     assert told["trainer"]["precision"] == "bf16-mixed"
     assert told["model"] == {"channels_last": True, "compile": False, "fused": True}
     assert told["matmul_precision"] == "highest"
-    assert told["environment"] == {"OPENBLAS_NUM_THREADS": "1"}
+    kept = {"MALLOC_MMAP_MAX_": "0", "MALLOC_TRIM_THRESHOLD_": None}
+    assert told["environment"] == {"OPENBLAS_NUM_THREADS": "1"} | kept
     text = SCRIPT.splitlines()
     lines = {kind: text[each[0]["line"] - 1] for kind, each in told["made"].items()}
     assert lines["loader"].startswith("loader = DataLoader(")
@@ -330,5 +343,6 @@ def test_keys_are_those_that_the_search_and_the_advice_know() -> None:
     assert searched <= {*KEYS}
     assert {*ALL} >= {*OWN}
     written = {key: calls([f"{key}=true"]) for key in KEYS}
-    assert written.pop("environment.OPENBLAS_NUM_THREADS") == ["OPENBLAS_NUM_THREADS=True before the command"]
+    for name in (BLAS, *MALLOC):
+        assert written.pop(f"environment.{name}") == [f"{name}=True before the command"]
     assert all("{" not in call and "(" in call for texts in written.values() for call in texts)

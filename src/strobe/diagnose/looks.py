@@ -107,6 +107,14 @@ def at_line(file: str, line: int, code: object) -> str:
     return f"at {name}:{line}" + (f" (`{shown}`)" if shown else "")
 
 
+def most_is_at(record: Record, *part: str) -> str:
+    """A sentence, after a space, that names the line which a part of the record does; empty without one."""
+    function, file, line = (record.text(*part, "function"), record.text(*part, "file"), record.count(*part, "line"))
+    if not (file and line and function):
+        return ""
+    return f" Most of it is in {function}, {at_line(file, line, record.text(*part, 'code'))}."
+
+
 def recomputed(record: Record) -> float:
     """Seconds of a step's backward pass in which activations are computed again, so that they need not be kept.
 

@@ -17,6 +17,7 @@ WITHOUT = {
     "loader": "With no waiting at all",
     "unbatched_loop": "If they were",
     "unfused_attention": "Fused",
+    "causal_mask": "Without them",
     "denormals": "Without them",
     "dtype": "In single precision",
     "oversubscription": "Without them",

@@ -116,6 +116,15 @@ FOR_NOTHING = {  # by cause
         "rfft(x, n=...) appends zeros. That leaves convolutions as they are if the rest is cut off; a spectrum gets "
         "slightly closer frequencies.",
     ),
+    "causal_mask": Waste(
+        "causal",
+        "attention to hidden positions",
+        "{share} of each step attends to positions that a causal mask hides",
+        "Half of the {shape} weights are hidden; computing them, too, takes {seconds} of each {step} step.{place}",
+        "Say so by is_causal=True, and they are left out: scaled_dot_product_attention(q, k, v, is_causal=True) "
+        "without a mask; nn.MultiheadAttention and nn.TransformerEncoder take it beside the mask, the former with "
+        "need_weights=False, and without a mask of padding.",
+    ),
     "unfused_attention": Waste(
         "attention",
         "attention's scaling and softmax",

@@ -12,7 +12,7 @@ from strobe.diagnose.attribution import (
     stalls,
 )
 from strobe.diagnose.cores import threads_beside
-from strobe.diagnose.looks import in_functions, in_libraries, in_python
+from strobe.diagnose.looks import in_functions, in_libraries, in_python, most_is_at
 from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import NAMES_LINES, Finding
 from strobe.diagnose.symptoms import PREPARING, costliest, many_operations
@@ -130,7 +130,7 @@ def small_operations(record: Record, step: Step) -> Finding | None:
         "small_operations",
         f"A step makes {count:,.0f} operations, whose fixed cost alone is {percent(seconds / step.seconds)} of it",
         f"Here an operation costs at least {duration(seconds / count)}, however small its tensors are: "
-        f"{duration(seconds)} of each {duration(step.seconds)} step.",
+        f"{duration(seconds)} of each {duration(step.seconds)} step.{most_is_at(record, 'operations')}",
         "A loop over samples, time steps or pairs makes so many: replace it by a few operations on whole tensors. If "
         "they are a deep model's layers, or a recurrent one's time steps, use larger batches or torch.compile.",
         up_to(without(step, compute=seconds)),

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from strobe.diagnose.looks import at_line
+from strobe.diagnose.looks import most_is_at
 from strobe.diagnose.predict import NOTABLE, Step, up_to, with_both, with_model, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.symptoms import FAR_BEYOND, PREPARING, SIZE, enlarged, fitting_size, made_up
@@ -114,14 +114,13 @@ def _words(record: Record, kind: str, seconds: float, step: Step) -> dict[str, A
     """What titles and evidence in ``FOR_NOTHING`` may name, of so many seconds of a step."""
     calls, name = record.count(kind, "calls") or 0, record.text(kind, "name")
     called = f"{name} is called {calls} times on the same input"
-    part, code = record.amount(kind, "share"), record.text(kind, "code")
+    part = record.amount(kind, "share")
     lengths = [one for one in record.items(kind, "shape") if isinstance(one, int)]
-    file, line, function = record.text(kind, "file"), record.count(kind, "line"), record.text(kind, "function")
     return {
         "share": percent(seconds / step.seconds),
         "seconds": duration(seconds),
         "step": duration(step.seconds),
-        "place": f" Most of it is in {function}, {at_line(file, line, code)}." if file and line and function else "",
+        "place": most_is_at(record, kind),
         "repeats": called if name else f"A step computes the same thing {calls} times",
         "shape": " x ".join(f"{side:,}" for side in lengths),
         "part": part,
