@@ -185,6 +185,17 @@ def test_the_line_that_collects_garbage_is_told() -> None:
     assert Path(__file__).read_text().splitlines()[found["line"] - 1].strip() == "gc.collect()"
 
 
+def test_collecting_garbage_between_epochs_is_part_of_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lines, "EVERY", 1e-5)  # seconds
+    kept = [[one] for one in range(200_000)]  # which a collection goes through
+    seen = Lines(lambda: "between")
+    gc.collect()
+    seen.end()
+    found = [line for line in seen.looks.records() if line["code"] == "gc.collect()"]
+    assert [line["phase"] for line in found] == ["between"]
+    assert len(kept) == 200_000
+
+
 def test_the_line_of_another_thread_that_computes_is_told(recorder: StepRecorder) -> None:
     over = threading.Event()
 

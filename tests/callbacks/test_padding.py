@@ -4,8 +4,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.data import TensorDataset
 
 from strobe.callbacks.batches import bytes_of, ignored_of, padding_of
+from strobe.callbacks.steps import StepRecorder
+from support.fitting import Model, fit
+from support.steps import recorder
+
+__all__ = ["recorder"]
 
 TOKENS = torch.tensor([[5, 7, 0, 0, 0, 0, 0, 0], [3, 0, 0, 0, 0, 0, 0, 0]])
 VECTORS = torch.cat([torch.rand(4, 15, 6) + 1, torch.zeros(4, 5, 6)], dim=1)
@@ -71,3 +78,24 @@ def test_a_view_keeps_all_of_the_memory_that_it_is_a_part_of(
     batch: Any, bytes_and_memory: tuple[int | None, int | None]
 ) -> None:
     assert bytes_of(batch) == bytes_and_memory
+
+
+@pytest.mark.parametrize("packs", [True, False])
+def test_padding_that_is_packed_away_is_not_told(recorder: StepRecorder, packs: bool) -> None:
+    class Reads(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.network = torch.nn.Embedding(9, 4), torch.nn.GRU(4, 4, batch_first=True)
+
+        def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+            values: Any = self.words(batch[0])
+            if packs:
+                values = pack_padded_sequence(values, (batch[0] != 0).sum(1).cpu(), batch_first=True)
+            states: torch.Tensor = self.network(values)[1]
+            return self.layer(states[0]).sum()
+
+    sentences = torch.randint(1, 9, (24, 10))
+    sentences[:, 6:] = 0
+    fit(recorder, model=Reads(), data=TensorDataset(sentences), max_epochs=1)
+    assert recorder.step_log is not None
+    assert recorder.step_log.meanwhile()["padding"] == (None if packs else pytest.approx(0.4))

@@ -349,6 +349,30 @@ def test_a_phase_that_sleeps_uses_no_core_and_one_that_computes_uses_one(recorde
     assert used["forward"] < used["callbacks"]  # a share of a core that a busy machine makes smaller
 
 
+def test_page_faults_of_what_computes_are_counted(recorder: StepRecorder) -> None:
+    def map_anew(pages: int) -> None:
+        with mmap.mmap(-1, pages * mmap.PAGESIZE) as memory:
+            for page in range(pages):
+                memory[page * mmap.PAGESIZE] = 1
+
+    class Maps(Model):
+        def training_step(self, batch: list[torch.Tensor]) -> torch.Tensor:
+            map_anew(1000)
+            return super().training_step(batch)
+
+    class MapsMore(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            map_anew(20_000)
+
+    fit(recorder, MapsMore(), model=Maps(), data=UNEVEN, max_epochs=4)
+    asked = [row for row in rows(recorder) if row["page_faults"]]
+    assert [int(row["step"]) for row in asked] == [3, 10, 17]
+    assert all(1000 <= int(row["page_faults"]) < 20_000 for row in asked)
+    found = measure_steps(recorder.path)["page_faults"]
+    assert 1000 <= found["count"] < 20_000
+    assert 0 < found["kernel"] < 1
+
+
 class Works(Model):
     """Computes in its step, on the thread that trains, or on another one that it waits for; or collects garbage."""
 

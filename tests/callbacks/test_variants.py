@@ -1,4 +1,4 @@
-"""Operations that are slow because of their operands: denormal numbers, types of twice the bytes, awkward lengths."""
+"""Operations that are slow because of their operands: denormal numbers, large types, awkward lengths, masks."""
 
 import time
 from collections.abc import Callable
@@ -186,3 +186,37 @@ def test_somebody_elses_mode_sees_the_training_alone() -> None:
 
 def test_ordinary_numbers_are_no_denormal_ones() -> None:
     assert found(lambda: torch.randn(2000, 500).square())["denormal"] is None
+
+
+SQUARE = nn.Transformer.generate_square_subsequent_mask(1024)
+PADDED = SQUARE.clone()
+PADDED[:, 0] = -torch.inf
+
+
+@pytest.mark.parametrize(
+    ("mask", "causal", "told"),
+    [
+        (SQUARE, False, [1024, 1024]),
+        (SQUARE.expand(2, 1, -1, -1), False, [1024, 1024]),
+        (SQUARE == 0, False, [1024, 1024]),
+        (torch.stack([SQUARE, PADDED])[:, None], False, None),
+        (PADDED, False, None),
+        (torch.zeros(1024, 1024), False, None),
+        (None, True, None),
+        (None, False, None),
+    ],
+)
+def test_attention_to_what_a_causal_mask_hides_is_told(
+    mask: Tensor | None, causal: bool, told: list[int] | None
+) -> None:
+    torch.manual_seed(0)
+    values = torch.randn(2, 2, 1024, 16, requires_grad=True)
+    ran: list[Operation] = []
+
+    def step() -> None:
+        nn.functional.scaled_dot_product_attention(values, values, values, mask, is_causal=causal).sum().backward()
+
+    found(step, ran=ran)
+    tried = [(one.name.endswith("_backward"), one.slower["causal"]) for one in ran if "causal" in one.slower]
+    assert [backward for backward, _ in tried] == ([False, True] if told else [])
+    assert all(one.details == {"shape": told} for _, one in tried)

@@ -38,6 +38,27 @@ def test_a_network_that_is_called_twice_is_told_with_the_second_line(networks: N
     assert {"forward", "backward"} <= told.keys()
 
 
+@pytest.mark.parametrize("normalises", [True, False])
+def test_a_batch_norm_that_is_called_twice_computes_the_same_twice(normalises: bool) -> None:
+    """Its running statistics change with each call, but are no part of what it returns."""
+    norm = nn.BatchNorm1d(4).train(normalises)
+    net = nn.Sequential(nn.Linear(4, 4), norm, nn.Linear(4, 1))
+
+    def step() -> None:
+        images = torch.randn(8, 4)
+        with torch.no_grad():
+            net(images).isfinite().all()
+        norm.running_mean.mul_(0.9)  # type: ignore[union-attr]  # which is what it returns, when it does not normalise
+        net(images).sum().backward()
+
+    told = found(step)["repeated"]
+    ran: list[Operation] = []
+    found(step, ran=ran)
+    again = [one.signature for one in ran if one.name == "native_batch_norm" and one.step == 1]
+    assert told is not None
+    assert (again[0] == again[1]) == normalises
+
+
 def test_adding_the_gradients_of_what_is_computed_again_is_part_of_that(networks: Networks) -> None:
     ran: list[Operation] = []
 

@@ -1,5 +1,6 @@
 """A small model and its training, for the tests of the callbacks."""
 
+import resource
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,10 +56,11 @@ class Standstill:
     def perf_counter_ns(self) -> int:
         return self.now
 
-    def process_time_ns(self) -> int:
+    def thread_time_ns(self) -> int:
         return 0  # naps cost no core
 
-    thread_time_ns = process_time_ns
+    def getrusage(self, _: int) -> resource.struct_rusage:
+        return resource.struct_rusage([0] * 16)
 
     def monotonic(self) -> float:
         return self.now / 1e9
@@ -73,6 +75,7 @@ def standstill(monkeypatch: pytest.MonkeyPatch) -> Standstill:
     clock = Standstill()
     for module in ("clock", "rows", "steps"):
         monkeypatch.setattr(f"strobe.callbacks.{module}.time", clock)
+    monkeypatch.setattr("strobe.callbacks.clock.resource.getrusage", clock.getrusage)
     return clock
 
 
