@@ -17,6 +17,7 @@ from .device_clock import DeviceClock
 SAMPLED, SELDOM = 7, 29  # of so many steps one is asked for the CPU's time of each phase, which costs two system calls
 # each; primes, so that steps with and without an update take part where gradients are accumulated
 MANY = 50 * SAMPLED  # steps, after which they are asked seldom
+MOST_TOLD = 8  # optimizers: some trainings make new ones again and again
 _CALLBACKS = PHASES.index("callbacks")
 
 
@@ -35,18 +36,16 @@ class Phases:
     def show(self, phase: str | None) -> None:
         """From now on this phase, or ``callbacks/<name>``, is the innermost; None: no phase."""
 
-    def updated(self) -> None:
-        """An optimizer has stepped."""
+    def updated(self, optimizer: Any) -> None:
+        """This optimizer has stepped."""
 
     def enter(self, phase: str) -> None:
         """A phase begins within the present one."""
         self.stack.append(phase)
         self.show(phase)
 
-    def leave(self, *, updated: bool = False) -> None:
+    def leave(self) -> None:
         """The innermost phase ends."""
-        if updated:
-            self.updated()
         if self.stack:  # empty: entered before this watched
             self.stack.pop()
         self.show(self.stack[-1] if self.stack else None)
@@ -83,10 +82,11 @@ class Phases:
         if not self.is_elsewhere():
             self.enter("optimizer")
 
-    def after_update(self, *_: Any) -> None:
+    def after_update(self, optimizer: Any, *_: Any) -> None:
         """An optimizer has stepped (torch's hook)."""
         if not self.is_elsewhere():
-            self.leave(updated=True)
+            self.updated(optimizer)
+            self.leave()
 
 
 @dataclass(slots=True)
@@ -95,6 +95,7 @@ class Lap:
 
     spent: dict[str, int]
     updates: int = 0  # how often an optimizer stepped
+    optimizers: int = 0  # which ones did: a bit for each, in the order in which they came; 0 of more than MOST_TOLD
     began: int = 0  # by time.perf_counter_ns
     collecting: int = 0  # of Python's garbage collection, within the phases but for those of callbacks
     computed: dict[str, int] | None = None  # by all threads of this process; None where it was not asked for
@@ -121,7 +122,7 @@ class Clock(Phases):
 
     def __init__(self, device: DeviceClock | None = None) -> None:
         super().__init__()
-        self.device = device
+        self.device, self._optimizers = device, dict[int, int]()  # the bit of each
         self._current = self._rest = "other"
         self._since = self._main_since = self._steps = self._collecting = 0
         self._begin(time.perf_counter_ns())
@@ -187,9 +188,11 @@ class Clock(Phases):
         if self.device is not None:
             self.device.mark(phase)
 
-    def updated(self) -> None:
+    def updated(self, optimizer: Any) -> None:
         """Count an optimizer's step."""
+        bit = self._optimizers.setdefault(id(optimizer), 1 << len(self._optimizers))
         self._lap.updates += 1
+        self._lap.optimizers |= bit if bit < 1 << MOST_TOLD else 0
 
     @property
     def waiting(self) -> bool:

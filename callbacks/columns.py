@@ -15,6 +15,12 @@ MAPPING = tuple(phase for phase in PHASES if phase not in ("data_wait", "callbac
 COLLECTING = "garbage_collection"  # seconds of a step, within its phases other than callbacks
 RECOMPUTING = "torch.utils.checkpoint"  # computes activations again in a backward pass
 CALLING_BACKWARD = "torch.autograd"  # a line that only begins a backward pass
+FOLLOWED = ("first", "last")  # steps whose operations are: the second and the third one
+OF_FIRST = (
+    "unused",
+    "unused_backward",
+    "attention",
+)  # waste that the first one shows, the last one all else
 COLLATING = "torch.utils.data.default_collate"  # makes a batch of samples, for which training waits
 SAMPLING = "torch.utils.data.Sampler"  # draws the indices of batches, for which training waits
 PARAMETRIZING = "torch.nn.utils.parametrize"  # computes a weight from others whenever it is used
@@ -28,7 +34,7 @@ THREAD = "thread/"  # before the name of another thread whose lines were looked 
 AFTER = "after/"  # before the name of a callback or module whose hooks took seconds between a step and the next one
 MEMORY = ("memory", "workers_memory")  # bytes, of some steps only: of this process, and of its largest loader worker
 OWNED = "callbacks/"  # before the name of a callback, logger or module whose hooks took the seconds
-HEAD = ("step", "epoch", "images", "updates", "profiled", "compiled", "workers_started", *MEMORY)
+HEAD = ("step", "epoch", "images", "updates", "optimizers", "profiled", "compiled", "workers_started", *MEMORY)
 COLUMNS = (*HEAD, "total", *PHASES, *GAPS, *CPU, *MAIN, KERNEL, FAULTS, COLLECTING)
 EXPOSED = "exposed_wait"  # seconds of a step in which this rank waits for the others; on a GPU also its device's
 WAITS = tuple(f"wait_{phase}" for phase in PHASES)  # of these, in each phase

@@ -130,7 +130,7 @@ class LoopPhases(Phases):
         try:
             if self._counts(optimizer) and "optimizer" in self.stack:
                 self.leave_until("optimizer")
-                self._clock.updated()
+                self._clock.updated(optimizer)
                 self.updates += 1
                 self.optimizers[optimizer] = self.passes
         except Exception as error:

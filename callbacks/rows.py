@@ -284,7 +284,7 @@ class StepLog:
         self.compiles |= compiled
         began, self._newest = self._newest, max(self._newest, _newest_process())
         flags = int(profiled), int(compiled), int(began < self._newest)
-        head = (step, epoch, images, lap.updates, *flags, *self._memory.held(now))
+        head = (step, epoch, images, lap.updates, lap.optimizers, *flags, *self._memory.held(now))
         self._recent.append(self._rows.add(head, lap, among))
         if self.clock.device is not None and (seconds := self.clock.device.ready()):
             self._rows.tell(seconds)

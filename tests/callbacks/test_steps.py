@@ -29,10 +29,10 @@ from strobe.callbacks.steps import ProgressBar, StepRecorder
 from strobe.callbacks.trace import TraceProfiler
 from strobe.callbacks.waits import Waits
 from strobe.records.steps import measure_steps
-from support.fitting import SAMPLES, SOME_VALIDATION, Model, Stream, fit, trainer_with
+from support.fitting import SAMPLES, SOME_VALIDATION, Model, Standstill, Stream, fit, standstill, trainer_with
 from support.steps import column, recorder, rows, seconds
 
-__all__ = ["recorder"]
+__all__ = ["recorder", "standstill"]
 
 
 UNEVEN = TensorDataset(torch.randn(22, 4))  # five batches of four and one of two
@@ -371,6 +371,37 @@ def test_page_faults_of_what_computes_are_counted(recorder: StepRecorder) -> Non
     found = measure_steps(recorder.path)["page_faults"]
     assert 1000 <= found["count"] < 20_000
     assert 0 < found["kernel"] < 1
+
+
+@pytest.mark.parametrize("turns", [True, False])
+def test_steps_of_another_optimizer_are_not_like_those_that_are_followed(
+    recorder: StepRecorder, standstill: Standstill, turns: bool
+) -> None:
+    """The second step is a discriminator's, the third one a generator's, which takes four times as long."""
+
+    class InTurns(Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: list[torch.Tensor], number: int) -> None:  # type: ignore[override]
+            mine = turns and number % 3 == 2
+            standstill.nap(4 if mine else 1)
+            optimizer = self.optimizers()[mine]
+            optimizer.zero_grad()
+            self.manual_backward(super().training_step(batch))
+            optimizer.step()
+
+        def configure_optimizers(self) -> Any:
+            return [torch.optim.SGD(self.parameters(), lr=0.01) for _ in range(2)]
+
+    fit(recorder, model=InTurns(), max_epochs=2)
+    assert column(recorder, "optimizers") == ([1, 1, 2] * 4 if turns else [1] * 12)
+    like = measure_steps(recorder.path)["like"]
+    if turns:
+        assert [like[name]["forward"] for name in ("first", "last")] == pytest.approx([1 / 3, 2 / 3])
+    else:
+        assert like == {"first": None, "last": None}
 
 
 class Works(Model):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from strobe.callbacks.columns import OF_FIRST
 from strobe.diagnose.looks import looks
 from strobe.records.run import Record, amount
 
@@ -183,6 +184,9 @@ def _usual(record: Record, phase: str) -> float:
 
 def _share(record: Record, kind: str, phase: str) -> float:
     share = record.number(kind, phase) if record.on_cpu else None
+    like = record.number("like", "first" if kind in OF_FIRST else "last", phase)
+    if share is not None and like is not None:  # of steps of other optimizers nothing is known
+        share *= like
     places = [*record.entries(kind, "functions"), *record.entries(kind, "lines")]
     if share is not None and places:  # what Python itself does there, and what memory costs, shows in looks
         seen = [one for one in looks(record, phase) if any(each.items() <= one.items() for each in places)]

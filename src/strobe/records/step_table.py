@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from strobe.callbacks.columns import DEVICE, GAPS, PHASES
+
 Values = NDArray[np.float64]
 CHUNK = 1 << 24  # bytes of rows that are parsed at once
 LONGEST_ROW = 4096  # bytes: from so many for each row that is wanted, the end of a file is read
@@ -45,6 +47,35 @@ class StepTable:
         """The rows of these steps, each of which has one; of several of one step the last."""
         numbers, last = np.unique(self.get("step")[::-1], return_index=True)
         return StepTable(self.columns, self.places[::-1][last[np.searchsorted(numbers, steps)]])
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the device's own time is known."""
+        return bool(self.has("device_total")[-1:].any())
+
+    @property
+    def lengths(self) -> Values:
+        """Seconds (N,) by the host, or by its device if those sum up to more: the host then ended steps ahead of it."""
+        return max(self.get("total"), self.get("device_total"), key=np.sum)
+
+    def spent(self, name: str) -> Values:
+        """Seconds (N,) of a phase, or of the step; the device's where known, as its host waits for it anywhere."""
+        return self.get(f"device_{name}" if name in DEVICE and self.is_told else name)
+
+    @property
+    def phases(self) -> dict[str, Values]:
+        """Likewise, of the step (``total``) and of each phase."""
+        return {name: self.spent(name) for name in ("total", *PHASES)}
+
+    @property
+    def gaps(self) -> Values:
+        """Seconds (N,) between each step and the next one."""
+        return sum((self.get(name) for name in GAPS[1:]), self.get(GAPS[0]))
+
+    @property
+    def updates(self) -> Values:
+        """How many updates (N,) each step made."""
+        return self.get("updates", 1.0)
 
     def rows(self) -> list[dict[str, float]]:
         """Each step as a dictionary, without empty cells."""

@@ -16,6 +16,7 @@ from strobe.callbacks.columns import (
     CPU,
     DEVICE,
     FAULTS,
+    FOLLOWED,
     GAPS,
     KERNEL,
     MAIN,
@@ -83,8 +84,8 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
             series(rates) if (rates := _rates(counted, 1 if device == "cpu" else ASYNC_BLOCK)) else None
         ),
         "overall_images_per_second": _overall_rate(rows, counted),
-        "step_seconds": {"total": _mean(_lengths(counted)), **_means(counted, PHASES)},
-        "device_seconds": _means(counted, DEVICE, "device_") if _is_told(counted) else None,
+        "step_seconds": {"total": _mean(counted.lengths), **_means(counted, PHASES)},
+        "device_seconds": _means(counted, DEVICE, "device_") if counted.is_told else None,
         "between_seconds": _means(rows, GAPS),
         "cores_used": _cores_used(counted, CPU),
         "main_used": _cores_used(counted, MAIN),
@@ -92,13 +93,16 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
         "garbage_seconds": _mean(counted.get(COLLECTING)),
         "garbage_steps": _half(counted.get(COLLECTING)),
         "uneven": _uneven(counted) if measured >= FEWEST_TO_TELL else None,
-        "quarters": _quarters(counted, jumps=device == "cpu" or _is_told(counted))
+        "quarters": _quarters(counted, jumps=device == "cpu" or counted.is_told)
         if measured >= FEWEST_TO_GROW
         else None,
         "memory_growth": {name: _growth(rows, name) for name in MEMORY},
         "callbacks": _callbacks(counted),
         "after": _after(rows),
-        "updates": _mean(_updates(counted)),
+        "updates": _mean(counted.updates),
+        "like": {
+            name: _like(counted, int(one)) for name, one in zip(FOLLOWED, rows.get("optimizers")[1:3], strict=False)
+        },
         "epoch_starts": _epoch_starts(rows),
         "worker_starts": _worker_starts(rows, free),
         "validation_starts": _validation_starts(rows),
@@ -109,7 +113,7 @@ def measure_steps(path: Path, *, device: str | None = "cpu", samples: str = "ima
 def _rates(rows: StepTable, block: int) -> list[float]:
     """The rate of each block of steps, or of each step whose time on the device is known."""
     images, seconds, starts = rows.get("images"), rows.get("total"), np.arange(0, len(rows), block)
-    if _is_told(rows):
+    if rows.is_told:
         device = rows.get("device_total")
         images, seconds = images[device != 0], device[device != 0]
     elif len(starts):
@@ -122,33 +126,8 @@ def _overall_rate(rows: StepTable, counted: StepTable) -> float | None:
     """The rate over the time that training takes: the counted steps, and their share of what lies between steps."""
     if not len(counted):
         return None
-    seconds = _lengths(counted).sum() + len(counted) * _gaps(rows).mean()
+    seconds = counted.lengths.sum() + len(counted) * rows.gaps.mean()
     return float(counted.get("images").sum() / seconds)
-
-
-def _is_told(rows: StepTable) -> bool:
-    """Whether the device's own time is known."""
-    return bool(rows.has("device_total")[-1:].any())
-
-
-def _lengths(rows: StepTable) -> Values:
-    """Seconds of steps by the host, or by its device if those sum up to more: the host then ended them ahead of it."""
-    return max(rows.get("total"), rows.get("device_total"), key=np.sum)
-
-
-def _spent(rows: StepTable, name: str) -> Values:
-    """Seconds of a phase, or of the step: the device's where they are known, as its host waits for it anywhere."""
-    return rows.get(f"device_{name}" if name in DEVICE and _is_told(rows) else name)
-
-
-def _all_spent(rows: StepTable) -> dict[str, Values]:
-    """Likewise, of the step and of each phase."""
-    return {name: _spent(rows, name) for name in ("total", *PHASES)}
-
-
-def _gaps(rows: StepTable) -> Values:
-    """Seconds between each step and the next one."""
-    return sum((rows.get(name) for name in GAPS[1:]), rows.get(GAPS[0]))
 
 
 def _mean(values: Values) -> float | None:
@@ -190,8 +169,8 @@ def _uneven(rows: StepTable) -> dict[str, Any]:
     ``begin_epochs`` of them are the first of an epoch. Steps are compared with those of as many updates: with
     accumulated gradients, or a second optimizer, steps with an update are longer by design.
     """
-    counts, kind = np.unique(_updates(rows), return_inverse=True)
-    values = _all_spent(rows)
+    counts, kind = np.unique(rows.updates, return_inverse=True)
+    values = rows.phases
     usual = {
         name: np.array([_median(some[kind == number]) for number in range(len(counts))])[kind]
         for name, some in values.items()
@@ -216,7 +195,7 @@ def _worker_starts(rows: StepTable, counted: NDArray[np.bool_]) -> dict[str, Any
     ``extra`` are seconds of each phase, without waits for other ranks: the mean of such a step beyond the median of
     others; where all start some, only what they wait for data. None with fewer than ``FEWEST_EPOCHS``.
     """
-    pause = np.append(True, (np.diff(rows.get("epoch")) != 0) | (_gaps(rows)[:-1] > 0))
+    pause = np.append(True, (np.diff(rows.get("epoch")) != 0) | (rows.gaps[:-1] > 0))
     some = counted & ~pause & (rows.get("workers_started") != 0)
     others = counted & ~pause & ~some
     if some.sum() < FEWEST_EPOCHS:
@@ -259,7 +238,7 @@ def _epoch_starts(rows: StepTable) -> dict[str, Any]:
     openings = [(start, rest, end) for start, rest, end in openings if rest > start]
     extra: dict[str, float] = {}
     if len(openings) >= FEWEST_EPOCHS:
-        kinds, kind = np.unique([rows.get("images", -1.0), _updates(rows)], axis=1, return_inverse=True)
+        kinds, kind = np.unique([rows.get("images", -1.0), rows.updates], axis=1, return_inverse=True)
         kind = kind.ravel()  # NumPy 2.0 gives a row
         later = np.zeros(len(rows), dtype=bool)
         for _, rest, end in openings:
@@ -285,8 +264,17 @@ def _half(values: Values) -> int:
     return int((sums < sums[-1] / 2).sum())
 
 
-def _updates(rows: StepTable) -> Values:
-    return rows.get("updates", 1.0)
+def _like(rows: StepTable, followed: int) -> dict[str, float] | None:
+    """The share of each phase that is of steps like one whose operations were followed; None if all are like it.
+
+    Where optimizers step in turns in different steps, as in some GANs, others have other operations.
+    """
+    stepped = rows.get("optimizers")
+    like = (stepped == 0) | (stepped == followed)
+    if not followed or like.all() or not like[stepped != 0][-FEWEST_TO_TELL:].any():  # or they came one after the other
+        return None
+    spent = {phase: rows.get(phase) for phase in PHASES}
+    return {phase: float(each[like].sum() / max(each.sum(), 1e-9)) for phase, each in spent.items()}
 
 
 def _quarters(rows: StepTable, *, jumps: bool) -> dict[str, Any]:
@@ -298,10 +286,10 @@ def _quarters(rows: StepTable, *, jumps: bool) -> dict[str, Any]:
     size = len(rows) // 4
     parts = {
         name: [_median(values[start : start + size]) for start in range(0, 4 * size, size)]
-        for name, values in _all_spent(rows).items()
+        for name, values in rows.phases.items()
     }
     phase, ends = max(PHASES, key=lambda phase: parts[phase][-1] - parts[phase][0]), _ends(rows)
-    values, epoch = _spent(rows, phase), rows.get("epoch")
+    values, epoch = rows.spent(phase), rows.get("epoch")
     apart = len(np.unique(epoch)) >= FEWEST_EPOCHS
     blocks = [(epoch[start], _median(values[start:end])) for start, end in pairwise(ends)]
     pairs = [(one[1], two[1]) for one, two in combinations(blocks, 2) if not apart or one[0] != two[0]]
@@ -326,7 +314,7 @@ def _jump(rows: StepTable, ends: Sequence[int]) -> dict[str, Any] | None:
     None if they do not, if steps get slower before or after that too, or if blocks of the two sides are not clearly
     apart. With more images, or updates, a step is longer by design.
     """
-    total = np.maximum(_spent(rows, "total"), 1e-9)
+    total = np.maximum(rows.spent("total"), 1e-9)
     blocks = np.log([_median(total[start:end]) for start, end in pairwise(ends)])
     count = len(blocks)
     least = math.ceil(LEAST_SIDE * count)
@@ -344,9 +332,9 @@ def _jump(rows: StepTable, ends: Sequence[int]) -> dict[str, Any] | None:
     long = total[near] > math.exp(_median(before) + rise / 2)
     wrong = np.append(0, long.cumsum()) + np.append((~long)[::-1].cumsum()[::-1], 0)  # if the jump is at each of these
     first = ends[split - 1] + int(wrong.argmin())
-    if any(each[first:].mean() > MORE * each[:first].mean() for each in (rows.get("images"), _updates(rows))):
+    if any(each[first:].mean() > MORE * each[:first].mean() for each in (rows.get("images"), rows.updates)):
         return None
-    spent = _all_spent(rows).items()
+    spent = rows.phases.items()
     parts = {name: [_median(values[:first]), _median(values[first:])] for name, values in spent}
     phase = max(PHASES, key=lambda phase: parts[phase][1] - parts[phase][0])
     step = int(rows.get("step")[first])
@@ -363,7 +351,7 @@ def _growth(rows: StepTable, name: str) -> dict[str, Any] | None:
     None for fewer than ``FEWEST_FIGURES``.
     """
     there = rows.has(name)
-    moments, held = (rows.get("total") + _gaps(rows)).cumsum()[there], rows.get(name)[there]
+    moments, held = (rows.get("total") + rows.gaps).cumsum()[there], rows.get(name)[there]
     if (size := len(held) // 4) < FEWEST_FIGURES // 4:
         return None
     times, means = (values[-4 * size :].reshape(4, size).mean(1) for values in (moments, held))
