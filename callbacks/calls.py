@@ -59,6 +59,7 @@ class Autograd(NamedTuple):
     graph_task: int  # the backward pass that it is part of; -1 outside of one
     forward: "Operation | None"  # whose gradients it computes, where that is known
     of_weights: bool  # whether it reads any: what needs gradients, and is made of nothing else that does
+    slices: bool  # whether it passes on the gradient of a tensor into a part of which was written
     unseen: bool  # whether Python may read its results unseen, as NumPy does where they have no gradient
 
 

@@ -47,6 +47,7 @@ STEPS = 2  # that are followed: the second one shows what becomes of the first o
 CALLING = 5e-5  # seconds before an operation, at most, that count as calling it
 FEW = 16  # numbers: Python may make such a tensor anew each time, and their values tell whether it is the same
 MOST = 30_000  # operations, after which no more are followed
+SLICES = "torch::autograd::CopySlices"
 NAMED = 5  # of each phase, by how long they take
 
 _REPLACING = {"copy_", "fill_", "zero_"}
@@ -253,12 +254,14 @@ class Dataflow(TorchDispatchMode):
 
     def _autograd(self, call: Call, *, grows: bool) -> Autograd:
         node = torch._C._current_autograd_node() if call.backward else None
+        slices = node is not None and node.name() == SLICES  # which is numbered after what was written
         return Autograd(
             graph_task=call.graph_task,
-            forward=None if node is None else self._numbers.get(node._sequence_nr()),
+            forward=None if node is None else self._numbers.get(node._sequence_nr() - slices),
             of_weights=any(
                 one.requires_grad and (one if one._base is None else one._base).is_leaf for one in call.read
             ),
+            slices=slices,
             unseen=not call.backward and not (grows and all(one.is_floating_point() for one in call.made)),
         )
 

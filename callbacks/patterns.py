@@ -1,7 +1,8 @@
 """Operations of a step that belong together: attention, large tensors in between, products of matrices.
 
 Of products those with zeros, and those that another order would make cheaper: thin ones, or before one of few columns.
-Copies of earlier copies. And those of a loop that could be one, because its rounds need nothing of each other.
+Copies of earlier copies, and for writes into parts of a tensor. And those of a loop that could be one, because its
+rounds need nothing of each other.
 """
 
 import math
@@ -9,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from .calls import PICKING, PRODUCTS, Operation
+from .frames import Line
 
 HUGE = 2_000_000  # numbers: more than caches hold
 FAR_FEWER = 8  # times
@@ -16,6 +18,7 @@ POSITIONS, WIDTH = 64, 16  # of attention, at least; with fewer, or narrower hea
 THIN = 8  # a product of thin matrices has at least so many times the numbers of its larger factor
 FEWER = 2  # a product comes too early if the next one has at least so many times fewer columns
 ROUNDS, ROUNDS_OF_SHAPES = 4, 8  # at least; more where shapes differ, as a few layers' do
+FEW_WRITES = 4  # into parts of a tensor, at least
 MOSTLY_COPIED = 0.5  # of a copy, at least
 KEPT = 64_000_000  # bytes made in rounds that have a backward pass each, at most: more is worth the time of a loop
 _WEIGHING = {"mul", "div", "add", "sub", "masked_fill", "where", "clone", "_to_copy", "copy_"}  # before a softmax
@@ -256,3 +259,17 @@ def _readers(operations: Iterable[Operation]) -> defaultdict[Operation, list[Ope
         for source in one.sources:
             readers[source.operation].append(one)
     return readers
+
+
+def sliced_by(operations: Iterable[Operation]) -> set[Operation]:
+    """Copies of a whole tensor's gradient, ``FEW_WRITES`` or more of one line's: each of its writes into a part."""
+    copies = defaultdict[tuple[Line, ...], list[Operation]](list)
+    for one in operations:
+        if one.autograd.slices and one.name == "copy_":
+            copies[one.lines].append(one)
+    found = set[Operation]()
+    for copied in copies.values():
+        size = max(one.size.bytes for one in copied)  # others are of the parts
+        whole = [one for one in copied if one.size.bytes == size]
+        found.update(whole if len(whole) >= FEW_WRITES else [])
+    return found

@@ -10,11 +10,12 @@ from .calls import LOSSES, PICKING, PRODUCTS, SOFTMAX, Operation
 from .columns import PHASES
 from .dataflow import STEPS, Dataflow
 from .frames import Line, located
-from .patterns import attention_of, avoidable, broadcast_of, copied_again, together, with_zeros
+from .patterns import attention_of, avoidable, broadcast_of, copied_again, sliced_by, together, with_zeros
 from .variants import VARIANTS
 
 KINDS = (
     *("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "order", "broadcast", "carried", "loop"),
+    "sliced",
     *("attention", *VARIANTS),
 )
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
@@ -122,6 +123,12 @@ class _Kinds:
             return None
         largest = max(one.size.bytes for one in again)
         return waste | {"bytes": largest, "lines": _nothing_but(again, self._last, _LINE)}
+
+    def sliced(self) -> dict[str, Any] | None:
+        """Copies of the gradient of a tensor that was written part by part, the largest of so many ``bytes``."""
+        copies = sliced_by(self._last)
+        waste = self._waste(self._last, lambda one: float(one in copies))
+        return waste and waste | {"bytes": max(one.size.bytes for one in copies)}
 
     def loop(self) -> dict[str, Any] | None:
         """What rounds of a loop take, ``rounds`` of them, that could be computed at once."""

@@ -1,6 +1,7 @@
 """Copies of earlier copies: of queues that step by step take in a little, and of tensors that grow in a loop."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -100,3 +101,23 @@ def test_what_gradients_need_of_each_round_has_to_be_copied(*, learns: bool) -> 
         networks.train(networks.net(torch.randn(8, 4)).mean() + made)
 
     assert ("carried" in kinds(found(step))) is not learns
+
+
+def unrolled(*, rounds: int = 6, joined: bool = False) -> Tensor:
+    weight, out, parts = torch.randn(8, 8, requires_grad=True), torch.zeros(rounds, 4, 8), []
+    for place in range(rounds):
+        if joined:
+            parts.append(torch.randn(4, 8) @ weight)
+        else:
+            out[place] = torch.randn(4, 8) @ weight
+    return torch.stack(parts) if joined else out
+
+
+@pytest.mark.parametrize(("how", "told"), [({}, True), ({"rounds": 3}, False), ({"joined": True}, False)])
+def test_gradients_that_are_copied_for_each_write_into_a_part_are_told(how: dict[str, Any], told: bool) -> None:
+    kind = found(lambda: unrolled(**how).square().sum().backward())["sliced"]
+    assert (kind is not None) == told
+    if kind is not None:
+        assert (kind["function"], kind["code"]) == ("unrolled", "out[place] = torch.randn(4, 8) @ weight")
+        assert kind["bytes"] == 6 * 4 * 8 * 4
+        assert kind.keys() >= {"backward"}

@@ -24,7 +24,7 @@ __all__ = ["standstill"]
 
 NAP = 0.02
 BATCHES = 8
-NUMBERS = ("step", "epoch", "images", "updates", "profiled")
+NUMBERS = ("step", "epoch", "images", "updates", "optimizers", "profiled")
 OPTIMIZER, FORWARD = "[LightningModule]Model.optimizer_step", "[Strategy]SingleDeviceStrategy.training_step"
 UNKNOWN = "[LightningModule]Model.log_grad_norm"  # belongs to no phase of its own
 

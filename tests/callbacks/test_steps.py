@@ -258,7 +258,7 @@ def test_steps_of_a_device_are_in_their_rows(tmp_path: Path, late: bool) -> None
     """A busy one tells of a step when its row has long been there; after an error of it, one is not known."""
     rows = StepRows(tmp_path / "steps.csv", [], device=True)
     for number in range(3):
-        rows.add([number, 0, 4, 1, 0, 0, 0, None, None], Lap({"forward": 1}, 1))
+        rows.add([number, 0, 4, 1, 1, 0, 0, 0, None, None], Lap({"forward": 1}, 1))
         if not late:
             rows.tell([{"total": number + 1.0}])
         rows.write(time.monotonic())
@@ -278,7 +278,7 @@ def test_a_gap_is_no_longer_than_that_of_the_device(tmp_path: Path, ranks: bool)
     first: dict[str, float] = {"total": 1.0}
     gaps = [({"total": 1.0, "gap": 20.0}, 10.0), (first, 4.0), ({"total": 1.0}, 0.0)]
     for number, (device, _) in enumerate(gaps):
-        rows.add([number, 0, 4, 1, 0, 0, 0, None, None], Lap({"forward": 1}, 1), among)
+        rows.add([number, 0, 4, 1, 1, 0, 0, 0, None, None], Lap({"forward": 1}, 1), among)
         if number:
             rows.tell([gaps[number - 1][0]])
         rows.write(time.monotonic() + 100)
@@ -304,7 +304,7 @@ def test_a_rank_has_its_latest_step_on_the_disk_before_it_is_known_what_follows(
 
     rows = StepRows(tmp_path / "steps.csv", [], device=False, ranks=True)
     for number in range(3):
-        rows.add([number, 0, 4, 1, 0, 0, 0, None, None], Lap({"forward": 1}, 1), [None] * len(RANKS))
+        rows.add([number, 0, 4, 1, 1, 0, 0, 0, None, None], Lap({"forward": 1}, 1), [None] * len(RANKS))
         rows.write(time.monotonic())
         assert [step for step, _ in read()] == [str(each) for each in range(number + 1)]
         if number:

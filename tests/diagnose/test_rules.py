@@ -169,6 +169,7 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "dtype": [{"summary__dtype": None}, {"summary__accelerator": "cuda"}],
     "product_order": [{"summary__order": None}, {"summary__accelerator": "cuda"}],
     "fft_length": [{"summary__length": None}, {"summary__accelerator": "cuda"}],
+    "slice_writes": [{"summary__sliced": None}, {"summary__accelerator": "cuda"}],
     "causal_mask": [{"summary__causal": None}, {"summary__accelerator": "cuda"}],
     "copied_again": [{"summary__carried": None}, {"summary__accelerator": "cuda"}],
     "large_temporary": [{"summary__broadcast": None}, {"summary__accelerator": "cuda"}],

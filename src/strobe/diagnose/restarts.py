@@ -52,8 +52,9 @@ def restarts(record: Record, step: Step) -> Restarts:
 def validation_restarts(record: Record) -> float:
     """Seconds per step in which validations wait for workers that start anew; 0 if they have none, or keep them."""
     workers, key = record.whole("validation.restarted_workers"), "engine.persistent_workers"
-    if workers is None:  # the application's loaders are alike
-        workers = record.count("num_workers") if record.setting(key) is False else 0
+    if workers is None:  # the application's loaders are alike; of a script's own loop nothing is known of validation
+        alike = record.text("script") is None and record.setting(key) is False
+        workers = record.count("num_workers") if alike else 0
     count, each = (record.amount("validation_starts", name) for name in ("count", "between"))
     return count * each / all_steps(record) if workers and count else 0.0
 

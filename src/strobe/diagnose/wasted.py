@@ -88,6 +88,14 @@ FOR_NOTHING = {  # by cause
         "the end, in place of torch.cat() or torch.roll(). In a loop, append to a list, and call torch.cat() or "
         "torch.stack() once after it.",
     ),
+    "slice_writes": Waste(
+        "sliced",
+        "copying gradients for each part that was written",
+        "{share} of each step copies the gradient of a tensor that is written part by part",
+        "For each such write, as in out[t] = y, the backward pass copies the gradient of the whole tensor, {bytes}: "
+        "{seconds} of each {step} step.{place}",
+        "Append the parts to a list, and join them once after the loop: out = torch.stack(parts), or torch.cat(parts).",
+    ),
     "denormals": Waste(
         "denormal",
         "computing with denormal numbers",
