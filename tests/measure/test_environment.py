@@ -2,7 +2,9 @@
 
 import json
 import os
+import platform
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -69,7 +71,16 @@ def test_affinity_limits_the_cores(tmp_path: Path) -> None:
 def test_the_record_has_what_the_design_says_and_no_path() -> None:
     found = describe()
     keys = "host cpu cpu_bfloat16 usable_cores physical_cores memory_bytes memory_free_bytes shm_free_bytes"
-    assert set(found) == {*keys.split(), "gpu", "gpu_capability", "versions", "git_commit", "page_cache"}
+    assert set(found) == {
+        *keys.split(),
+        "gpu",
+        "gpu_capability",
+        "versions",
+        "git_commit",
+        "default_malloc",
+        "huge_pages",
+        "page_cache",
+    }
     assert {"python", "torch", "numpy"} <= set(found["versions"]) <= {"python", *PACKAGES}
     assert found["memory_bytes"] > 1e8
     assert 1 <= found["usable_cores"] <= CORES
@@ -122,3 +133,61 @@ def test_the_gpu_that_is_trained_on_is_told_and_none_beside_a_training_on_the_cp
     found = describe(device=device)
     assert (found["gpu"], found["gpu_capability"]) == (gpu, None if number is None else [8, number])
     assert peak_memory(device)["device_peak_bytes"] == (None if number is None else 100 + number)
+
+
+KEEPING = """
+import resource, torch
+from strobe.measure.environment import keep_memory, paging
+
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    torch.ones(12_000_000)  # more than malloc keeps
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+faults()
+usual = faults(), paging()["default_malloc"]
+keep_memory()
+for _ in range(30):  # until small objects lie beside what is freed, not in it
+    faults()
+print(*usual, faults(), paging()["default_malloc"])
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="intended: another malloc decides for itself")
+def test_malloc_keeps_freed_memory_once_it_is_told() -> None:
+    variables = {name: value for name, value in os.environ.items() if name not in environment.MALLOC}
+    command = [sys.executable, "-W", "ignore", "-c", KEEPING]
+    usual, default, kept, told = subprocess.run(
+        command, env=variables, check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert (default, told) == ("True", "False")
+    assert int(kept) < int(usual) / 4
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "default"),
+    [
+        ("MALLOC_TRIM_THRESHOLD_", "-1", False),
+        ("GLIBC_TUNABLES", "glibc.malloc.mmap_max=0", False),
+        ("GLIBC_TUNABLES", "glibc.pthread.rseq=0", True),
+        ("LD_PRELOAD", "/usr/lib/libtcmalloc.so.4", False),
+        ("LD_PRELOAD", "/usr/lib/libgomp.so.1", True),
+    ],
+)
+def test_who_gives_memory_is_told(monkeypatch: pytest.MonkeyPatch, name: str, value: str, default: bool) -> None:
+    for other in (*environment.MALLOC, "GLIBC_TUNABLES", "LD_PRELOAD"):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, value)
+    assert environment.paging()["default_malloc"] == (default and platform.libc_ver()[0] == "glibc")
+
+
+def test_huge_pages_are_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("THP_MEM_ALLOC_ENABLE", raising=False)
+    monkeypatch.setattr(environment, "HUGE_PAGES", tmp_path / "enabled")
+    for text, huge in (("always [madvise] never", False), ("[always] madvise never", True)):
+        environment.HUGE_PAGES.write_text(text)
+        assert environment.paging()["huge_pages"] == huge
+    environment.HUGE_PAGES.unlink()
+    assert not environment.paging()["huge_pages"]
+    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "1")
+    assert environment.paging()["huge_pages"]

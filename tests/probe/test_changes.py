@@ -337,8 +337,10 @@ def test_a_loader_within_a_wrapper_tells_its_workers() -> None:
 
 def test_keys_are_those_that_the_search_and_the_advice_know() -> None:
     from strobe.diagnose.foreign import calls
+    from strobe.measure import environment
     from strobe.tune.dimensions import ALL, DIMENSIONS, OWN
 
+    assert {name: (value, MALLOC[name]) for name, (value, _) in environment.MALLOC.items()} == environment.MALLOC
     searched = {key for key, name in DIMENSIONS.items() if name not in OWN}
     assert searched <= {*KEYS}
     assert {*ALL} >= {*OWN}

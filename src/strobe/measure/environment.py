@@ -4,6 +4,7 @@ torch is imported only by what asks for a GPU.
 """
 
 import contextlib
+import ctypes
 import os
 import platform
 import re
@@ -26,7 +27,8 @@ PACKAGES += ["rasterio", "scikit-image", "tifffile"]
 CGROUP, OWN_CGROUP = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 OLDER_QUOTA = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
 HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-MALLOC = ("MALLOC_MMAP_MAX_", "MALLOC_TRIM_THRESHOLD_")  # what glibc's malloc keeps of freed memory (mallopt(3))
+# What glibc's malloc keeps of freed memory: variables, with which it keeps all, and what mallopt(3) calls each.
+MALLOC = {"MALLOC_MMAP_MAX_": (0, -4), "MALLOC_TRIM_THRESHOLD_": (-1, -1)}
 GPUS = ("/dev/nvidia*", "/dev/nvhost*", "/dev/nvgpu*", "/dev/nvmap", "/dev/dxg", "/dev/kfd")
 BFLOAT16 = {"amx_bf16", "avx512_bf16", "bf16"}  # instructions that multiply, x86's and Arm's
 
@@ -69,11 +71,20 @@ def paging() -> dict[str, Any]:
     """How memory is given to this process: whether by ``default_malloc``, glibc's as it is unless told otherwise; and
     whether in ``huge_pages``, each of which is one page fault.
     """
-    told = {*MALLOC, "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD"} & os.environ.keys()
+    told = {*MALLOC, "MALLOC_MMAP_THRESHOLD_", "MALLOC_TOP_PAD_"} & os.environ.keys()
+    told |= {name for name in ("GLIBC_TUNABLES", "LD_PRELOAD") if "malloc" in os.environ.get(name, "")}
     huge = os.environ.get("THP_MEM_ALLOC_ENABLE") == "1"  # torch's
     with contextlib.suppress(OSError):
         huge = huge or "[always]" in HUGE_PAGES.read_text()
     return {"default_malloc": platform.libc_ver()[0] == "glibc" and not told, "huge_pages": huge}
+
+
+def keep_memory() -> None:
+    """Have glibc's malloc keep what is freed from here on; another one stays as it is."""
+    if platform.libc_ver()[0] == "glibc":
+        for name, (value, parameter) in MALLOC.items():
+            ctypes.CDLL(None).mallopt(parameter, value)
+            os.environ[name] = str(value)
 
 
 def has_gpu() -> bool:

@@ -13,6 +13,7 @@ OVER: dict[str, tuple[str, ...]] = {
     "compile": ("model.compile",),
     "pinning": ("engine.pin_memory",),
     "threads": ("threads",),
+    "keep_memory": ("keep_memory",),
     "fused": ("model.fused",),
     "matmul": ("matmul_precision",),
     "benchmark": ("trainer.benchmark",),
@@ -25,6 +26,6 @@ OF_SCRIPTS: dict[str, tuple[str, ...]] = {  # these are searched in somebody els
     VALIDATION: ("trainer.val_check_interval", "trainer.check_val_every_n_epoch"),
 }
 ON_REQUEST = (LOGGING, VALIDATION)  # only where asked for by name; trainings in turns then log or validate, too
-OWN = ("loader", "engine")  # and these only in the application
+OWN = ("loader", "engine", "keep_memory")  # and these only in the application
 ALL = OVER | OF_SCRIPTS
 DIMENSIONS = {key: name for name, keys in ALL.items() for key in keys}

@@ -318,6 +318,7 @@ class Config:
     seed: int = knob(42, min=0, max=2**32 - 1)  # of weights, order of images, and augmentation
     test: bool = True  # test the best weights after training
     threads: int | None = knob(None, min=1)  # threads of torch in the training process; null: torch decides
+    keep_memory: bool = False  # malloc keeps freed memory, so that large results are not mapped anew in each step
     # of float32 on a GPU; high and medium multiply faster, with fewer digits (TensorFloat-32, bfloat16)
     matmul_precision: str = knob("highest", choices=["highest", "high", "medium"])
     # measure after training what loader and model reach alone, and what would be faster; null: yes, except in sweeps

@@ -50,7 +50,7 @@ from strobe.attach.record import begin, meanwhile, readable, save
 from strobe.callbacks import StepRecorder
 from strobe.callbacks.recording import warning_only
 from strobe.errors import ConfigError, DataError, StrobeError
-from strobe.measure import contention, pagecache
+from strobe.measure import contention, environment, pagecache
 from strobe.probe.ceilings import blank
 from strobe.probe.ranks import Ranks, together
 from strobe.process.fork import MEMORY
@@ -149,8 +149,7 @@ class Run:
         check(cfg)
         for warning in without_effect(cfg) if rank() == 0 else ():
             log.warning(warning)
-        if cfg.threads is not None:
-            torch.set_num_threads(cfg.threads)
+        prepare_process(cfg)
         lightning.seed_everything(cfg.seed, workers=True, verbose=False)
         self._require_room()
         self.parts = parts = build(cfg, self.run_dir)
@@ -290,6 +289,14 @@ def once() -> Callable[[logging.LogRecord], bool]:
         return said[text] == 1
 
     return new
+
+
+def prepare_process(cfg: DictConfig) -> None:
+    """Give torch its threads, and have malloc keep memory, as configured."""
+    if cfg.threads is not None:
+        torch.set_num_threads(cfg.threads)
+    if cfg.keep_memory:
+        environment.keep_memory()
 
 
 def quieten() -> None:

@@ -44,13 +44,12 @@ def train(pipe: Connection, overrides: Sequence[str], folder: Path) -> None:
     from strobe.app.build.instantiate import build
     from strobe.app.config.checks import check
     from strobe.app.config.compose import endless
-    from strobe.app.run.train import quieten
+    from strobe.app.run.train import prepare_process, quieten
     from strobe.callbacks.lightnings import Callback
 
     cfg = endless(overrides)
     check(cfg)
-    if cfg.threads is not None:
-        torch.set_num_threads(cfg.threads)
+    prepare_process(cfg)
     quieten()
     torch.manual_seed(cfg.seed)
     parts = build(cfg, folder)
@@ -73,12 +72,11 @@ def measure_sides(pipe: Connection, overrides: Sequence[str], folder: Path) -> N
         from strobe.app.config.compose import recomposed
         from strobe.app.config.register import composing
         from strobe.app.run.ceilings import Ceilings
-        from strobe.app.run.train import quieten
+        from strobe.app.run.train import prepare_process, quieten
 
         quieten()
         with composing(), recomposed(overrides) as cfg:
-            if cfg.threads is not None:
-                torch.set_num_threads(cfg.threads)
+            prepare_process(cfg)
             torch.manual_seed(cfg.seed)
             ceilings = Ceilings(cfg, set_up_data(cfg), overrides)
             while True:

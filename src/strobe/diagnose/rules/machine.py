@@ -7,6 +7,7 @@ from strobe.diagnose.predict import NOTABLE, Step, up_to, without
 from strobe.diagnose.rules import Finding
 from strobe.diagnose.uneven import jump
 from strobe.measure.environment import MALLOC
+from strobe.overrides import key_of
 from strobe.present.format import cores, duration, percent, size
 from strobe.records.run import Figure, Record, as_number
 
@@ -15,7 +16,7 @@ BLAS = "OPENBLAS_NUM_THREADS"
 ALONE = f"{BLAS}=1"
 SWAPPED = 1e6  # bytes a second: systems swap out less than this of memory that is not in use
 FAULT, HUGE = 2e-6, 4e-4  # core-seconds at most of a page fault: of 4 KB, and of a huge page of 2 MB
-KEPT = " ".join(f"{name}={value}" for name, value in zip(MALLOC, (0, -1), strict=True))
+KEPT = [f"{name}={value}" for name, (value, _) in MALLOC.items()]
 HOUR, DAY = 3600.0, 86400.0  # seconds: memory that is full within an hour comes first, after a day it does not matter
 SEEN = 60.0  # times as long as the growth was seen: what lies further ahead is a guess
 LEAST_GROWTH, LEAST_SHARE = 64e6, 0.05  # bytes, and of the first reading: processes grow so much in their first minute
@@ -146,16 +147,20 @@ def page_faults(record: Record, step: Step) -> Finding | None:
     share = min(kernel, most * count / cores_used)
     if (seconds := share * sum(computing.values())) < NOTABLE * step.seconds:
         return None
-    predicted = without(step, compute=seconds)
+    variables, overrides = " ".join(KEPT), tuple(f"environment.{one}" for one in KEPT)
+    how = (
+        f": set {variables} before the script starts{_proof(record, variables)}. Or start it with jemalloc or TCMalloc"
+    )
+    if record.has("keep_memory"):
+        how, overrides = "", ("keep_memory=true",)
     return Finding(
         "page_faults",
         f"Memory that is mapped anew takes {percent(seconds / step.seconds)} of each step",
         f"Each step has {count:,.0f} page faults: the memory of large results goes back to the system when they are "
         f"freed, and the kernel clears it for the next ones. This is {percent(share)} of what computing costs.",
-        f"Let malloc keep freed memory: set {KEPT} before the script starts{_proof(record, KEPT)}. Or start it with "
-        "jemalloc or TCMalloc (LD_PRELOAD). Training may then hold more memory.",
-        predicted,
-        tuple(f"environment.{one}" for one in KEPT.split()) if record.has(f"environment.{MALLOC[0]}") else (),
+        f"Let malloc keep freed memory{how}. Training may then hold more memory.",
+        without(step, compute=seconds),
+        overrides if all(record.has(key_of(override)) for override in overrides) else (),
         partial=True,
     )
 
