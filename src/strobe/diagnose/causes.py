@@ -15,6 +15,7 @@ EXPLAINED = (
     ("small_batch", "loader", "larger batches do not load faster"),
     ("launch_bound", "loader", "the device idles because it waits for data"),
     ("loader", "workers_hurt", "workers without a core load slowly"),
+    ("page_faults", "workers_restart", "memory is copied as it is written to, because new workers share it"),
     ("threads", "workers_hurt", "there are too many threads because the workers take their cores"),
     ("small_batch", "threads", "threads without a core slow each kernel, short ones most"),
     ("memory_layout", "threads", "the layouts were compared on threads without a core"),
