@@ -95,6 +95,7 @@ class Dataflow(TorchDispatchMode):
 
     Attributes:
         operations: In their order; none where torch.compile, or too many, leave some out.
+        lines: Files and lines of the user's own that call operations, those that only make views included.
         spent: Of each step that is over, the seconds of its phases without looking.
         updated: Whether an optimizer has updated weights in each of them.
         failure: An error of this class's own, after which it sees nothing more. It is kept from the training.
@@ -103,7 +104,7 @@ class Dataflow(TorchDispatchMode):
     def __init__(self, phase: Callable[[], str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.failure: Exception | None = None
-        self.operations: list[Operation] = []
+        self.operations, self.lines = list[Operation](), set[tuple[str, int]]()
         self.spent: list[Mapping[str, float]] = []
         self.updated = True
         self._phase, self._thread = phase, 0
@@ -194,12 +195,13 @@ class Dataflow(TorchDispatchMode):
 
     def _add(self, call: Call, phase: str, *, learns: bool) -> None:
         frame = sys._getframe(2)
+        if caller := user_lines(frame):
+            self.lines.add(caller[-1][:2])
         if call.views:
             writer = self._of(call.read[0]).writer if call.read else None
             if writer is not None and not call.backward and call.name == "detach" and may_detach(frame):
                 writer.ends = True  # maybe for NumPy
             return
-        caller = user_lines(frame)
         if caller is None or len(self.operations) == MOST:
             self.operations, self._over = [], True
             return
@@ -345,9 +347,7 @@ class Dataflow(TorchDispatchMode):
                 share = min(share, call.made[0].numel() / whole)
                 rows = rows and call.made[0].shape[-1:] == one.shape[-1:] and call.name != "gather"
             elif call.name in LOSSES and not place:
-                share *= float(
-                    (call.arguments[1] != call.arguments[4]).float().mean()
-                )  # of labels that are not ignored
+                share *= float((call.arguments[1] != call.arguments[4]).float().mean())  # of labels that count
             elif call.name in ("nll_loss_backward", "nll_loss2d_backward") and place == 1:
                 share = 0.0  # no more than its shape
             if not memory.writer.backward:

@@ -308,7 +308,7 @@ class StepLog:
                 )
             if len(flow.spent) == STEPS:
                 self._wasted, self._costliest = wasted(flow), flow.costliest()
-                self._computing = {one.lines[-1][:2] for one in flow.operations if one.lines}
+                self._computing = flow.lines
                 self._packs = any(one.name == PACKING for one in flow.operations)
                 self._many = many(flow.operations)
                 flow.operations.clear()

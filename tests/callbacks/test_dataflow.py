@@ -3,6 +3,7 @@
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -129,6 +130,15 @@ def test_a_process_that_is_forked_meanwhile_is_not_followed() -> None:
     child.join()
     flow.remove()
     assert told.get() == 0
+
+
+def test_a_line_that_only_makes_a_view_calls_an_operation() -> None:
+    flow, values = Dataflow(lambda: "forward"), torch.zeros(4)
+    flow.begin()
+    values.view(2, 2)
+    flow.remove()
+    assert {Path(file).read_text().splitlines()[line - 1].strip() for file, line in flow.lines} == {"values.view(2, 2)"}
+    assert not flow.operations
 
 
 def test_a_trainer_shows_the_second_and_third_step(recorder: StepRecorder, monkeypatch: pytest.MonkeyPatch) -> None:

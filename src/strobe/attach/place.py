@@ -23,6 +23,7 @@ OF_FOLDERS = (errno.ENOENT, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG)
 BEGUN, MEMORY = "STROBE_BEGUN", "strobe-begun"  # a variable: a file in memory, a byte for each record that was begun
 home = Path()  # where ``strobe run`` was typed, as a script may change its working directory
 _stopped = False
+records: list[Path] = []  # the directories of those that this process has begun, and not taken back
 
 
 def new_directory(wanted: Path | None, name: str | None = None) -> Path:
@@ -37,11 +38,14 @@ def new_directory(wanted: Path | None, name: str | None = None) -> Path:
     dated = time.strftime("%Y-%m-%d"), f"{time.strftime('%H-%M-%S')}-{_part(name or script())}"
     place = (wanted or unversioned(home / ATTACHED).joinpath(*dated)).absolute()
     named = chain([place], (place.with_name(f"{place.name}-{number}") for number in count(2)))
-    return next(one for one in named if _is_ours(one))
+    records.append(next(one for one in named if _is_ours(one)))
+    return records[-1]
 
 
 def take_back(place: Path, files: Sequence[Path]) -> None:
     """Remove the latest directory with these files of its record, as nothing was trained; what else it holds stays."""
+    if place in records:  # in the process that has chosen it
+        records.remove(place)
     if begun := _begun():
         os.truncate(begun, begun.stat().st_size - 1)
     make_room(place)
