@@ -16,11 +16,7 @@ COLLECTING = "garbage_collection"  # seconds of a step, within its phases other 
 RECOMPUTING = "torch.utils.checkpoint"  # computes activations again in a backward pass
 CALLING_BACKWARD = "torch.autograd"  # a line that only begins a backward pass
 FOLLOWED = ("first", "last")  # steps whose operations are: the second and the third one
-OF_FIRST = (
-    "unused",
-    "unused_backward",
-    "attention",
-)  # waste that the first one shows, the last one all else
+OF_FIRST = ("unused", "unused_backward", "attention")  # kinds of waste that the first one shows; the last one all else
 COLLATING = "torch.utils.data.default_collate"  # makes a batch of samples, for which training waits
 SAMPLING = "torch.utils.data.Sampler"  # draws the indices of batches, for which training waits
 PARAMETRIZING = "torch.nn.utils.parametrize"  # computes a weight from others whenever it is used
