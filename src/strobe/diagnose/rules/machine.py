@@ -15,7 +15,7 @@ BESIDE = "Another library's threads"  # which cost more than is seen; those of w
 BLAS = "OPENBLAS_NUM_THREADS"
 ALONE = f"{BLAS}=1"
 SWAPPED = 1e6  # bytes a second: systems swap out less than this of memory that is not in use
-FAULT, HUGE = 2e-6, 4e-4  # core-seconds at most of a page fault: of 4 KB, and of a huge page of 2 MB
+FAULT, HUGE = 5e-6, 4e-4  # core-seconds at most of a page fault, and of one of 2 MB, with giving the memory back
 KEPT = [f"{name}={value}" for name, (value, _) in MALLOC.items()]
 HOUR, DAY = 3600.0, 86400.0  # seconds: memory that is full within an hour comes first, after a day it does not matter
 SEEN = 60.0  # times as long as the growth was seen: what lies further ahead is a guess
