@@ -227,20 +227,23 @@ def test_a_loop_over_a_loader_that_trains_later_has_its_own_record() -> None:
 def test_of_very_many_trainings_only_the_first_ones_are_recorded() -> None:
     clients = """
 from copy import deepcopy
-from strobe.attach import unasked
-unasked.MOST_RECORDS = 2
+from strobe.attach import training
+training.MOST_RECORDS = 2
 for _ in range(4):
     client = deepcopy(model)
     own = torch.optim.SGD(client.parameters(), lr=0.01)
-    for batch in loader:
-        client(batch[0]).sum().backward()
-        own.step()
+    for epoch in range(2):
+        for batch in loader:
+            client(batch[0]).sum().backward()
+            own.step()
 print("all of them have trained")
 """
     out, said = ran(LOOP + clients, *RUN)
     assert "all of them have trained" in out
     assert said.count("Strobe has recorded 2 trainings of this script, and records no more of them.") == 1
     assert {path.name for path in Path().glob("here*")} == {"here", "here-2"}
+    # Two epochs each; a first update has to show that another training has begun.
+    assert [len(Path(name, "steps.csv").read_text().splitlines()) - 1 for name in ("here", "here-2")] == [24, 23]
     assert [record(name)["status"] for name in ("here", "here-2")] == ["completed"] * 2
 
 

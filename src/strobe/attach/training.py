@@ -3,7 +3,7 @@
 import contextlib
 import os
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from strobe.attach import settings
-from strobe.attach.place import command, new_directory, stop, take_back, tell
+from strobe.attach.place import command, new_directory, records, stop, take_back, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, status_of, summarise
 from strobe.attach.settings import Asked
@@ -30,10 +30,12 @@ from strobe.callbacks.waits import Waits
 from strobe.diagnose.foreign import UNSEEN
 from strobe.measure import contention
 from strobe.probe.ceilings import ENOUGH
+from strobe.process.output import note
 from strobe.process.signals import is_of_handler
 from strobe.records.files import BEGUN, make_room
 from strobe.records.joining import note_failure
 
+MOST_RECORDS = 20  # of a script
 MINE = "Strobe"  # owns the time that recording takes
 recording: list["Training"] = []  # at most one
 
@@ -245,9 +247,20 @@ class Training:
             self.fail(error)
 
 
+@cache
+def _tell_of_more() -> None:
+    note(f"Strobe has recorded {MOST_RECORDS} trainings of this script, and records no more of them.")
+
+
 def training_of(asked: Asked) -> "Training | None":
-    """A new one; None on a rank that has not joined the others, or to which rank 0 has named no directory."""
+    """A new one; None on a rank that has not joined the others, or to which rank 0 has named no directory.
+
+    Of those that a script does not ask for, None after ``MOST_RECORDS``: some train a model for each client, or fold.
+    """
     if rank() and ranks() == 1:
+        return None
+    if asked.unasked and ranks() == 1 and len(records) >= MOST_RECORDS:  # of several only rank 0 counts them
+        _tell_of_more()
         return None
     named = asked.directory if asked.probe is not None else None  # which the probing command has made
     if (place := named or shared_directory(rank(), ranks(), partial(new_directory, asked.directory))) is None:

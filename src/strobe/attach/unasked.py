@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from strobe.attach.training import Training
     from strobe.probe.asked import Asked as ProbeAsked
 
-MOST_RECORDS = 20  # of a script: some train hundreds of models, one for each client or fold
-
 _home = os.getpid()
 _probed: "ProbeAsked | None" = None
 
@@ -58,14 +56,11 @@ def _batches(loader: Any, iterate: Callable[[Any], Any]) -> Any:
 def _begin(how: Callable[[ModuleType, "Asked"], Any], loader: Any) -> Any:
     """What ``how`` makes of ``strobe.attach.loops`` and of what there is to record; None after an error."""
     try:
-        from strobe.attach import loops, place
+        from strobe.attach import loops
         from strobe.attach.settings import Asked, schedule_of
 
-        if len(place.records) >= MOST_RECORDS:
-            _tell_of_more()
-            return None
-        wanted = os.environ.get(DIRECTORY)
-        asked = Asked(loader, None, Path(wanted) if wanted else None, schedule_of(traces()), report=True, unasked=True)
+        place = os.environ.get(DIRECTORY)
+        asked = Asked(loader, None, Path(place) if place else None, schedule_of(traces()), report=True, unasked=True)
         if _probed is not None:
             from strobe.attach.probing_loop import LoopProbe
 
@@ -139,13 +134,6 @@ def _tell_of_replays() -> None:
     from strobe.process.output import note
 
     note("Strobe sees no update where a CUDA graph replays it, so it may not record the steps that do so.")
-
-
-@cache
-def _tell_of_more() -> None:
-    from strobe.process.output import note
-
-    note(f"Strobe has recorded {MOST_RECORDS} trainings of this script, and records no more of them.")
 
 
 def _is_compiling() -> bool:
