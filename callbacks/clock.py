@@ -122,7 +122,7 @@ class Clock(Phases):
 
     def __init__(self, device: DeviceClock | None = None) -> None:
         super().__init__()
-        self.device, self._optimizers = device, dict[int, int]()  # the bit of each
+        self.device, self._optimizers = device, dict[int, int]()  # the place of each
         self._current = self._rest = "other"
         self._since = self._main_since = self._steps = self._collecting = 0
         self._begin(time.perf_counter_ns())
@@ -190,9 +190,9 @@ class Clock(Phases):
 
     def updated(self, optimizer: Any) -> None:
         """Count an optimizer's step."""
-        bit = self._optimizers.setdefault(id(optimizer), 1 << len(self._optimizers))
+        place = self._optimizers.setdefault(id(optimizer), len(self._optimizers))
         self._lap.updates += 1
-        self._lap.optimizers |= bit if bit < 1 << MOST_TOLD else 0
+        self._lap.optimizers |= 1 << place if place < MOST_TOLD else 0
 
     @property
     def waiting(self) -> bool:

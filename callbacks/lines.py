@@ -109,7 +109,7 @@ class Lines:
     ) -> None:
         self._phase, self._lasted, self._others, self._keep = phase, lasted, others, keep
         self._thread = get_ident()
-        self.looks, self._collecting = Looks(), 0.0  # when Python began to collect garbage
+        self.looks, self._collecting = Looks(), time.monotonic()  # when Python began to collect garbage
         self._over = Event()
         gc.callbacks.append(self._collects)
         self.thread = Thread(target=self._look, name="strobe lines", daemon=True)

@@ -261,10 +261,8 @@ class StepLog:
         )
         self.flow, self.follows = Dataflow(lambda: clock.phase), alone  # whether it has steps to follow
         self.knows_updates = True  # or a script may read gradients anywhere, to change its weights itself
-        self._wasted: dict[str, Any] = dict.fromkeys(KINDS)  # of their operations
-        self._packs = False  # whether one of these leaves padding out
-        self._many: dict[str, Any] = {}  # where most of them are
-        self._costliest: dict[str, dict[str, float]] = {}
+        self._told: dict[str, Any] = dict.fromkeys(KINDS) | {"costliest": {}}  # of their operations
+        self._many: dict[str, Any] = {}  # where most of these are
         self._computing: set[tuple[str, int]] = set()  # files, and lines in them that call operations
         self._batches: list[tuple[float | None, ...]] = []  # a value for each of LOOKED_FOR
         self._memory = MemoryWatch()
@@ -307,10 +305,10 @@ class StepLog:
                     updated=self.knows_updates and lap.updates > 0,
                 )
             if len(flow.spent) == STEPS:
-                self._wasted, self._costliest = wasted(flow), flow.costliest()
-                self._computing = flow.lines
-                self._packs = any(one.name == PACKING for one in flow.operations)
-                self._many = many(flow.operations)
+                self._told = wasted(flow) | {"costliest": flow.costliest()}
+                if any(one.name == PACKING for one in flow.operations):
+                    self._told["padding"] = None  # of which it computes next to nothing
+                self._computing, self._many = flow.lines, many(flow.operations)
                 flow.operations.clear()
         except Exception as error:
             flow.failure = error
@@ -334,13 +332,12 @@ class StepLog:
         laps = [row.lap.phases for row in self._recent]
         usual = {phase: median(lap[phase] for lap in laps) for phase in PHASES} if laps else {}
         return {
-            **batches | ({"padding": None} if self._packs else {}),  # of which it computes next to nothing
+            **batches,
             "lines": [self._marked(one) for one in self.threads.lines()],
             "long_lines": self.threads.long_lines(usual),
             "worker_threads": self.threads.worker_threads(),
             "operations": (costs := self.threads.operations.costs) and costs | self._many,
-            "costliest": self._costliest,
-            **self._wasted,
+            **self._told,
         }
 
     @property

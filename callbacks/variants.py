@@ -214,10 +214,8 @@ def _resized(call: Call, lengths: Mapping[int, int]) -> Arguments:
 
 def _is_causal(mask: Tensor) -> bool:
     """Whether a mask that is added to attention's scores hides from each position what comes after it, and no more."""
-    first = tuple(
-        0 if 0 in (size - 1, step) else slice(None) for size, step in zip(mask.shape, mask.stride(), strict=True)
-    )
-    square = mask[first[:-2]]
+    leading = zip(mask.shape[:-2], mask.stride()[:-2], strict=True)
+    square = mask[tuple(0 if size == 1 or step == 0 else slice(None) for size, step in leading)]
     if square.ndim != 2 or square.shape[0] != square.shape[1]:
         return False
     return torch.equal(square < _HIDDEN, torch.ones_like(square, dtype=torch.bool).triu(1)) and not square.tril().any()

@@ -15,8 +15,7 @@ from .variants import VARIANTS
 
 KINDS = (
     *("constant", "repeated", "unused", "unused_backward", "sparse", "alike", "order", "broadcast", "carried", "loop"),
-    "sliced",
-    *("attention", *VARIANTS),
+    *("sliced", "attention", *VARIANTS),
 )
 MOSTLY = 0.98  # of a factor are zeros: a ReLU and dropout leave fewer
 ALIKE = 0.8  # of a factor's rows equal an earlier one: each is computed five times

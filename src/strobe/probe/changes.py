@@ -66,11 +66,11 @@ def install(changes: Sequence[str] | None = None) -> None:
     if unknown := [key for key in asked if key not in KEYS]:
         raise ValueError(f"{', '.join(unknown)} cannot be changed from outside; what can be is {', '.join(KEYS)}")
     os.environ |= {"TORCHDYNAMO_DISABLE": "1"} if asked.get("model.compile") is False else {}
-    given = {key.removeprefix(VARIABLE): value for key, value in asked.items() if key.startswith(VARIABLE)}
-    for name, value in ((name, value) for name, value in given.items() if value is not None):
-        os.environ[name] = str(value)
-        if name in MALLOC:  # the variable is read before Python starts
-            ctypes.CDLL(None).mallopt(MALLOC[name], value)
+    for key, value in asked.items():
+        if key.startswith(VARIABLE) and value is not None:
+            os.environ[name := key.removeprefix(VARIABLE)] = str(value)
+            if name in MALLOC:  # the variable is read before Python starts
+                ctypes.CDLL(None).mallopt(MALLOC[name], value)
     about: dict[str, Callable[[Any], None]] = {
         "torch": lambda torch: _change_torch(torch, asked),
         **_of_loaders(lambda kind: _change_loaders(kind, asked)),

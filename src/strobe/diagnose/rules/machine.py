@@ -140,11 +140,11 @@ def page_faults(record: Record, step: Step) -> Finding | None:
     """
     count, kernel = record.amount("page_faults", "count"), record.amount("page_faults", "kernel")
     computing = {phase: record.seconds(phase) for phase in MAPPING}
-    cores_used = sum(seconds * record.amount("cores_used", phase) for phase, seconds in computing.items())
-    if not record.on_cpu or not cores_used or record.flag("environment", "default_malloc") is not True:
+    core_seconds = sum(seconds * record.amount("cores_used", phase) for phase, seconds in computing.items())
+    if not record.on_cpu or not core_seconds or record.flag("environment", "default_malloc") is not True:
         return None
     most = HUGE if record.flag("environment", "huge_pages") else FAULT
-    share = min(kernel, most * count / cores_used)
+    share = min(kernel, most * count / core_seconds)
     if (seconds := share * sum(computing.values())) < NOTABLE * step.seconds:
         return None
     variables, overrides = " ".join(KEPT), tuple(f"environment.{one}" for one in KEPT)
