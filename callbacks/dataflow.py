@@ -39,7 +39,7 @@ from .calls import (
 )
 from .columns import PHASES
 from .contents import LARGE, alike_of, digest, is_followed, number_of, part_of_memory, room_of, width_of, zeros_of
-from .frames import Line, instructions_of, is_in_torchs_loop, may_detach, user_lines
+from .frames import Line, instructions_of, is_in_torchs_loop, may_detach, outwards, user_lines
 from .taken_out import forget, watch
 from .variants import Variants
 
@@ -195,7 +195,7 @@ class Dataflow(TorchDispatchMode):
 
     def _add(self, call: Call, phase: str, *, learns: bool) -> None:
         frame = sys._getframe(2)
-        if caller := user_lines(frame):
+        if caller := user_lines(outwards(frame)):
             self.lines.add(caller[-1][:2])
         if call.views:
             writer = self._of(call.read[0]).writer if call.read else None

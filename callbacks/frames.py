@@ -4,7 +4,7 @@ import ast
 import linecache
 import sys
 import sysconfig
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import islice, takewhile
 from pathlib import Path
@@ -126,10 +126,10 @@ def user_line(stack: Stack) -> tuple[Line | None, str]:
     return None, ""
 
 
-def user_lines(frame: FrameType | None) -> tuple[Line, ...] | None:
+def user_lines(stack: Iterable[FrameType]) -> tuple[Line, ...] | None:
     """All lines of the stack that are in no library, the outermost first; None in what torch.compile has made."""
     lines: list[Line] = []
-    for each in outwards(frame):
+    for each in stack:
         file = each.f_code.co_filename
         if file.endswith(_OUTERMOST):
             break

@@ -7,16 +7,16 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import accumulate, chain, repeat
+from itertools import accumulate, chain, compress, pairwise, repeat
 from pathlib import Path
 from threading import Event, RLock, Thread, get_ident
 from types import FrameType
 from typing import Any
 
 from .columns import BETWEEN, COLLECTING, LOADING, OWNED, THREAD
-from .frames import Place, Stack, leads_through, located, outwards, place_of
+from .frames import Line, Place, Stack, leads_through, located, outwards, place_of, user_lines
 
 EVERY = 0.05  # seconds between two looks, each of which takes some 30 microseconds from the thread that trains
 MOST = 2000  # looks: of a long training its first minutes
@@ -25,6 +25,7 @@ FEWEST = 5  # looks at a line, below which it is not told
 FAR = 3.0  # times as long as usual: such a phase belongs to a long step
 OLDEST = 2  # generation of a garbage collection: all objects
 HELD = 0.8  # of Python's switch interval: so much too late, the thread waited for Python's lock
+SAME = 0.8  # of the time between two looks: a phase that lasted so much longer is the same one
 AHEAD = 2.0  # switch intervals before a look, from which on the lock is to be had at once
 SHORT = 5e-5  # seconds: the switch interval from then on
 _QUEUE = "/multiprocessing/queues.py"  # at which a loader worker waits to be asked for a batch
@@ -42,12 +43,28 @@ class Looks:
     def __init__(self) -> None:
         self.seen, self.locked = Counter[Place](), Counter[Place]()
         self.seconds = 0.0  # for which the thread was there
-        self.lasted: list[tuple[float, Place]] = []  # the seconds that the phase had lasted at each look
+        # At each look the place, the seconds that the phase had lasted, and the user's own calls that led there.
+        self.lasted: list[tuple[Place, float, Sequence[Line]]] = []
 
     def late(self, usual: Mapping[str, float]) -> "Looks":
         """Those at phases that had lasted far longer already than the ``usual`` seconds of each."""
         looks = Looks()
-        looks.seen.update(place for lasted, place in self.lasted if lasted > FAR * usual.get(place[0], math.inf))
+        looks.seen.update(place for place, lasted, _ in self.lasted if _is_late(place, lasted, usual))
+        return looks
+
+    def apart(self, usual: Mapping[str, float]) -> "Looks":
+        """The outermost call that mostly such long phases make, or what lies between steps: an evaluation's, say."""
+        apart = [place[0] == BETWEEN or _is_late(place, lasted, usual) for place, lasted, _ in self.lasted]
+        for at, (now, after) in reversed([*enumerate(pairwise(self.lasted))]):
+            goes_on = now[0][0] == after[0][0] and after[1] - now[1] > SAME * EVERY
+            apart[at] = apart[at] or (goes_on and apart[at + 1])
+        calls = [set(lines) for *_, lines in self.lasted]
+        seen, seen_apart = Counter(chain(*calls)), Counter(chain(*compress(calls, apart)))
+        mainly = (1 + sum(apart) / max(1, len(apart))) / 2  # more than calls that all phases make
+        looks = Looks()
+        for (phase, line, library), _, lines in compress(self.lasted, apart):
+            call = next((one for one in lines if seen_apart[one] > mainly * seen[one]), None)
+            looks.seen[(phase, line, library) if call in (None, line) else (phase, call, "")] += 1
         return looks
 
     def add(self, counts: Iterable[tuple[Place, int, int]]) -> None:
@@ -147,7 +164,8 @@ class Lines:
                 finally:
                     sys.setswitchinterval(interval)
             if place := self._note(phase, frames.get(self._thread, [])):
-                self.looks.lasted.append((lasted, place))
+                calls = user_lines(frames.get(self._thread, []))
+                self.looks.lasted.append((place, lasted, calls or ()))
                 self.looks.seconds += EVERY
             for thread, name in self._others().items():
                 self._note(f"{THREAD}{name}", frames.get(thread, []))
@@ -175,6 +193,10 @@ class Lines:
         place = place_of(phase, stack)
         self.looks.seen[place] += 1
         return place
+
+
+def _is_late(place: Place, lasted: float, usual: Mapping[str, float]) -> bool:
+    return lasted > FAR * usual.get(place[0], math.inf)
 
 
 def seconds_without_core(thread: str = "thread-self") -> float:

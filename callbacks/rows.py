@@ -335,6 +335,7 @@ class StepLog:
             **batches,
             "lines": [self._marked(one) for one in self.threads.lines()],
             "long_lines": self.threads.long_lines(usual),
+            "calls": self.threads.calls(usual),
             "worker_threads": self.threads.worker_threads(),
             "operations": (costs := self.threads.operations.costs) and costs | self._many,
             **self._told,

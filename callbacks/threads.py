@@ -99,6 +99,10 @@ class Threads:
         """Likewise, of the calling thread where a phase lasts far longer than these seconds."""
         return self._lines.looks.late(usual).records() if self._lines else []
 
+    def calls(self, usual: Mapping[str, float]) -> list[dict[str, Any]]:
+        """Likewise, the calls that only such long phases make, or what lies between steps."""
+        return self._lines.looks.apart(usual).records() if self._lines else []
+
     def worker_threads(self) -> float | None:
         """How many of a worker's threads compute at once; 1 if the one that makes samples mostly waits for the others.
 

@@ -134,6 +134,37 @@ def test_the_lines_of_phases_that_last_long_are_told_apart() -> None:
     assert (late["phase"], late["function"]) == ("forward", "evaluate")
     assert late["share"] > 0.9
     assert seen.looks.late({"backward": 0.035}).records() == []
+    call, *_ = seen.looks.apart({"forward": 0.035}).records()  # both are called by this function
+    assert call["code"] == "evaluate()"
+    assert call["share"] > 0.75  # of a long step, in which it pauses first
+    assert seen.looks.apart({"backward": 0.035}).records() == []
+
+
+def test_what_lies_between_steps_is_told_by_its_outermost_call() -> None:
+    def inner() -> None:
+        time.sleep(0.01)
+
+    def step() -> None:
+        inner()
+
+    def evaluate() -> None:
+        for _ in range(10):
+            inner()
+            inner()
+
+    phase = "forward"
+    seen = Lines(lambda: phase)
+    for number in range(8):
+        phase = "forward"
+        for _ in range(10):
+            step()
+        phase = "between"
+        if number % 2:
+            evaluate()
+    seen.end()
+    (call, *_) = seen.looks.apart({"forward": 0.1}).records()
+    assert (call["phase"], call["code"]) == ("between", "evaluate()")
+    assert call["share"] > 0.9
 
 
 def test_a_comprehension_is_part_of_its_function() -> None:
@@ -381,7 +412,7 @@ def made(source: str, file: str) -> dict[str, Any]:
 def test_a_trainer_of_the_users_own_is_no_lightnings() -> None:
     file = "/home/me/project/trainer/trainer.py"
     train = made("def train(look):\n    return look(sys._getframe())\n", file)["train"]
-    assert train(user_lines)[-1] == (file, 2, "train")
+    assert train(lambda frame: user_lines(outwards(frame)))[-1] == (file, 2, "train")
 
 
 @pytest.mark.parametrize("package", ["lightning/pytorch", "pytorch_lightning"])

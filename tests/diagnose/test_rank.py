@@ -366,8 +366,15 @@ def test_of_uneven_steps_the_line_of_long_ones_is_told() -> None:
     record.summary["lines"] = [{"phase": "forward", "share": 0.9} | line]
     record.summary["long_lines"] = [{"phase": "forward", "share": 0.8} | line | {"function": "evaluate", "line": 31}]
     (found,) = (one for one in diagnose(record) if one.cause == "uneven_steps")
-    assert "80% of the forward pass in long steps is spent in evaluate, at train.py:31." in found.evidence
-    record.summary["long_lines"] = []
+    within = "80% of the forward pass in long steps is spent in evaluate, at train.py:31."
+    assert within in found.evidence
+    call = {"phase": "forward", "share": 0.9} | line | {"function": "main", "line": 52, "code": "evaluate(model)"}
+    record.summary["calls"] = [call]
+    (found,) = (one for one in diagnose(record) if one.cause == "uneven_steps")
+    called = "90% of the forward pass in long steps is spent in main, at train.py:52 (`evaluate(model)`)."
+    assert f"{called} {within}" in found.evidence
+    assert "Only these steps do that" in found.advice
+    record.summary["long_lines"] = record.summary["calls"] = []
     assert "train.py" not in next(one for one in diagnose(record) if one.cause == "uneven_steps").evidence
 
 

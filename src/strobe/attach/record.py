@@ -101,6 +101,7 @@ def summarise(
         "findings": [],
         "lines": [],
         "long_lines": [],
+        "calls": [],
         "costliest": {},
         "traces": sorted(str(path.relative_to(run_dir)) for path in run_dir.glob("tensorboard/**/*.pt.trace.json*")),
         "metrics": metrics,

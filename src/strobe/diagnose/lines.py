@@ -84,7 +84,7 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
         phases = tuple(one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= whole)
     if phases == ("data_wait",) and finding.cause != "epoch_start":
         phases = (LOADING, *phases)
-    sentence = next(filter(None, (_mostly(record, phase, finding) for phase in phases)), "")
+    sentence = next(filter(None, (_told(record, phase, finding) for phase in phases)), "")
     if not sentence:
         return finding
     advice = finding.advice.removesuffix(in_words(NAMES_LINES, record) if is_foreign(record) else NAMES_LINES)
@@ -96,10 +96,19 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
     return replace(finding, evidence=f"{finding.evidence} {sentence}", advice=advice)
 
 
-def _mostly(record: Record, phase: str, finding: Finding) -> str:
+def _told(record: Record, phase: str, finding: Finding) -> str:
+    """Where a phase mostly is; of long steps, and between steps, first the call that only these make."""
+    calls = seen_in(record, phase, "calls") if finding.cause in ("uneven_steps", BETWEEN) else []
+    return " ".join(dict.fromkeys(filter(None, (_mostly(record, phase, finding, seen) for seen in (calls, [])))))
+
+
+def _mostly(record: Record, phase: str, finding: Finding, seen: list[Mapping[str, object]]) -> str:
     """Such as ``84% of the forward pass is spent in training_step, at train.py:57.``
 
     A finding that is only part of its phase (``WITHIN``) gets the line of that part, however short it is.
+
+    Args:
+        seen: the lines in which the phase was seen; those of the record that fit the finding if it is empty.
     """
     called = CALLED.get(phase, phase.removeprefix(THREAD))
     if phase not in (*PHASES, COLLECTING, BETWEEN, LOADING) and phase == called:
@@ -115,7 +124,7 @@ def _mostly(record: Record, phase: str, finding: Finding) -> str:
         sources = [seen_in(record, phase, "ranks", "lines")]
     places = defaultdict[tuple[str, str], defaultdict[int, float]](lambda: defaultdict(float))
     codes = dict[tuple[Any, Any], Any]()
-    for one in next(filter(None, sources), ()):
+    for one in next(filter(None, (seen, *sources)), ()):
         if library not in (None, one.get("library")) or not one.get("file") or one.get("library") == CALLING_BACKWARD:
             continue
         if finding.cause == "outside_torch" and not (is_outside_torch(one) and one.get("function") == finding.subject):
