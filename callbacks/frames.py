@@ -126,12 +126,15 @@ def user_line(stack: Stack) -> tuple[Line | None, str]:
     return None, ""
 
 
-def user_lines(stack: Iterable[FrameType]) -> tuple[Line, ...] | None:
-    """All lines of the stack that are in no library, the outermost first; None in what torch.compile has made."""
+def user_lines(stack: Iterable[FrameType], *, beyond: bool = False) -> tuple[Line, ...] | None:
+    """All lines of the stack that are in no library, the outermost first; None in what torch.compile has made.
+
+    Also those ``beyond`` a Trainer, such as the one that calls it, if they are asked for.
+    """
     lines: list[Line] = []
     for each in stack:
         file = each.f_code.co_filename
-        if file.endswith(_OUTERMOST):
+        if file.endswith(_OUTERMOST) and not beyond:
             break
         if any(part in file for part in _COMPILED):
             return None

@@ -58,12 +58,8 @@ class Looks:
         for at, (now, after) in reversed([*enumerate(pairwise(self.lasted))]):
             goes_on = now[0][0] == after[0][0] and after[1] - now[1] > SAME * EVERY
             apart[at] = apart[at] or (goes_on and apart[at + 1])
-        calls = [set(lines) for *_, lines in self.lasted]
-        seen, seen_apart = Counter(chain(*calls)), Counter(chain(*compress(calls, apart)))
-        mainly = (1 + sum(apart) / max(1, len(apart))) / 2  # more than calls that all phases make
-        looks = Looks()
-        for (phase, line, library), _, lines in compress(self.lasted, apart):
-            call = next((one for one in lines if seen_apart[one] > mainly * seen[one]), None)
+        looks, calls = Looks(), own_calls([lines for *_, lines in self.lasted], apart)
+        for ((phase, line, library), *_), call in zip(compress(self.lasted, apart), calls, strict=True):
             looks.seen[(phase, line, library) if call in (None, line) else (phase, call, "")] += 1
         return looks
 
@@ -193,6 +189,15 @@ class Lines:
         place = place_of(phase, stack)
         self.looks.seen[place] += 1
         return place
+
+
+def own_calls(paths: Sequence[Sequence[Line]], apart: Sequence[bool]) -> list[Line | None]:
+    """Of each path that is ``apart`` the outermost call that hardly any other makes; None if all others make all."""
+    calls = [set(path) for path in paths]
+    seen, seen_apart = Counter(chain(*calls)), Counter(chain(*compress(calls, apart)))
+    mainly = (1 + sum(apart) / max(1, len(apart))) / 2  # more than of a call that all make
+    own = {call for call in seen if seen_apart[call] > mainly * seen[call]}
+    return [next((call for call in path if call in own), None) for path in compress(paths, apart)]
 
 
 def _is_late(place: Place, lasted: float, usual: Mapping[str, float]) -> bool:

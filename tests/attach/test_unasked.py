@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -227,8 +228,11 @@ def test_a_loop_over_a_loader_that_trains_later_has_its_own_record() -> None:
 def test_of_very_many_trainings_only_the_first_ones_are_recorded() -> None:
     clients = """
 from copy import deepcopy
-from strobe.attach import training
-training.MOST_RECORDS = 2
+from strobe.attach import outside, training
+training.MOST_RECORDS, outside.LEAST, outside.NOTABLE = 2, 0.1, 0.01
+def prepare():
+    time.sleep(0.6)
+prepare()
 for _ in range(4):
     client = deepcopy(model)
     own = torch.optim.SGD(client.parameters(), lr=0.01)
@@ -236,6 +240,7 @@ for _ in range(4):
         for batch in loader:
             client(batch[0]).sum().backward()
             own.step()
+    time.sleep(0.7)
 print("all of them have trained")
 """
     out, said = ran(LOOP + clients, *RUN)
@@ -245,6 +250,11 @@ print("all of them have trained")
     # Two epochs each; a first update has to show that another training has begun.
     assert [len(Path(name, "steps.csv").read_text().splitlines()) - 1 for name in ("here", "here-2")] == [24, 23]
     assert [record(name)["status"] for name in ("here", "here-2")] == ["completed"] * 2
+    # Of what is not trained the calls that no training makes; after the second one nothing is looked at.
+    (outside,) = (line for line in said.splitlines() if line.startswith("Outside of training, this script spent"))
+    assert "train.py:" in outside
+    assert {"(`prepare()`)", "(`time.sleep(0.7)`)"} <= set(re.findall(r"\(`.*?`\)", outside))
+    assert "import" not in outside
 
 
 def test_another_thread_may_train() -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import signal
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from numbers import Integral
@@ -11,6 +12,7 @@ from typing import Any
 
 from torch.compiler import is_compiling
 
+from strobe.attach import outside
 from strobe.attach.ending import OfScript
 from strobe.attach.lost_ranks import LostRanks
 from strobe.attach.place import command, new_directory, tell
@@ -78,6 +80,7 @@ class Strobe(Callback):
         self._others: LostRanks | None = None
         self._ending: OfScript | None = None
         self._before: contention.Reading | None = None
+        self._trains_since = 0.0
         self._workers: WorkerLines | None = None  # which are looked at before `fit` begins
 
     def __getstate__(self) -> dict[str, Any]:
@@ -115,10 +118,10 @@ class Strobe(Callback):
     on_train_epoch_end = _passed_on("on_train_epoch_end")
     on_validation_start = _passed_on("on_validation_start")
     on_validation_end = _passed_on("on_validation_end")
-    on_train_end = _passed_on("on_train_end")
 
     def on_train_start(self, trainer: Any, *given: Any) -> None:
         """Learn of batches whose size the module tells, as ``self.log(..., batch_size=32)``."""
+        self._trains_since = time.monotonic()
         if len(self._parts) > 1 and trainer.is_global_zero:
             self._guarded(self._make_way, trainer)
         if self._parts:
@@ -129,6 +132,12 @@ class Strobe(Callback):
             self._guarded(self._listen, trainer)
         if self._ending is not None:
             self._ending.hear_hangup()
+
+    def on_train_end(self, trainer: Any, *given: Any) -> None:
+        """End the last epoch."""
+        if self._parts:
+            self._guarded(self._each, trainer, "on_train_end", *given)
+            outside.trained(self._trains_since, time.monotonic())
 
     def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
         """End the step; written out, as it is the one hook of every step."""
@@ -176,6 +185,7 @@ class Strobe(Callback):
             return None
         return TraceProfiler(place / "tensorboard", tables=place / "tables", loggers=False, **schedule)  # type: ignore[arg-type]
 
+    @outside.own_work()
     def _begin(self, trainer: Any) -> None:
         for part in self._parts:  # of a `fit` whose end another callback's error kept from this one
             part.on_exception(trainer)
@@ -213,6 +223,7 @@ class Strobe(Callback):
         # The results live as long as this fit's loop.
         self._listener = _Listener(trainer.fit_loop.epoch_loop._results, self._recorder)
 
+    @outside.own_work()
     def _end(self, trainer: Any, hook: str, pl_module: Any, ended_by: Any) -> None:
         if not self._parts or self.place is None or self._before is None:
             return

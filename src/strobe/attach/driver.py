@@ -8,9 +8,10 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from strobe.attach import place, unasked
+from strobe.attach import outside, place, unasked
 from strobe.attach.place import BEGUN, MEMORY
 from strobe.probe import running
+from strobe.probe.changes import once_imported
 from strobe.process.launch import rank
 from strobe.process.output import note
 
@@ -35,12 +36,15 @@ def main() -> None:
     def tell() -> None:
         if os.getpid() == process and rank() == 0 and not os.fstat(begun).st_size:
             note(NOTHING + (OTHERWISE + ELSEWHERE * _waited_for_others()) * ended)
+        elif os.getpid() == process and ended:
+            outside.tell()
 
     ended = False  # without an error
     atexit.register(tell)  # the first one is called last
     del sys.orig_argv[1]  # this file
     sys.excepthook = _without_frames
     unasked.install()
+    once_imported({"torch": lambda _: outside.begin()})
     try:
         running.run(sys.argv[1:])
         ended = True

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from functools import cache, partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from strobe.attach import settings
+from strobe.attach import outside, settings
 from strobe.attach.place import command, new_directory, records, stop, take_back, tell
 from strobe.attach.ranks import rank, ranks, shared_directory
 from strobe.attach.record import begin, complete, status_of, summarise
@@ -74,9 +75,11 @@ class Training:
         alone = device.type == "cpu" and self.ranks == 1
         self.log = StepLog(self.clock, rows, waits=self.waits, alone=alone)
 
+    @outside.own_work()
     def open(self, loop: Loop) -> None:
         """Begin to record, with this loop."""
         recording.append(self)
+        self.opened = self.stepped = time.monotonic()
         self.guarded(self._open, loop)
 
     def _open(self, loop: Loop) -> None:
@@ -155,12 +158,13 @@ class Training:
             self.profiled = self.trace.recording
         profiled = profiled or self.profiled
         self.log.end_step(self.step, self.epoch, images, profiled=profiled, elements=self.elements)
-        self.step += 1
+        self.step, self.stepped = self.step + 1, time.monotonic()
         if self.probe is not None and self.phases.updates:
             self.probe(self)
 
     # --- its end
 
+    @outside.own_work()
     def end(self, error: BaseException | None = None) -> None:
         """End the record, and print the verdict; a second time does nothing."""
         if self not in recording or os.getpid() != self.pid:
@@ -174,6 +178,7 @@ class Training:
         self.guarded(self._end, error)
 
     def _end(self, error: BaseException | None) -> None:
+        outside.trained(self.opened, self.stepped)
         if (summary := self.finish(error)) is not None:
             complete(summary, self.config, self.place, machine=self.machine.both(), steps=self.log, page=self.report)
 
@@ -250,8 +255,10 @@ class Training:
 @cache
 def _tell_of_more() -> None:
     note(f"Strobe has recorded {MOST_RECORDS} trainings of this script, and records no more of them.")
+    outside.stop()
 
 
+@outside.own_work()
 def training_of(asked: Asked) -> "Training | None":
     """A new one; None on a rank that has not joined the others, or to which rank 0 has named no directory.
 
