@@ -15,7 +15,8 @@ from .columns import MAPPING, OWNED, PHASES
 from .device_clock import DeviceClock
 
 SAMPLED, SELDOM = 7, 29  # of so many steps one is asked for the CPU's time of each phase, which costs two system calls
-# each; primes, so that steps with and without an update take part where gradients are accumulated
+# each; primes, so that steps with and without an update take part where gradients are accumulated. So is the first one
+# of an epoch, before which loader workers may have been forked
 MANY = 50 * SAMPLED  # steps, after which they are asked seldom
 MOST_TOLD = 8  # optimizers: some trainings make new ones again and again
 _CALLBACKS = PHASES.index("callbacks")
@@ -158,7 +159,7 @@ class Clock(Phases):
 
         At the start of an epoch Lightning makes its loader's iterator first, which waits for data under no name.
         """
-        lap = self._end()
+        lap = self._end(ask=epoch)
         self._rest = "data_wait" if epoch else "other"
         if self.device is not None:
             self.device.restart()
@@ -214,21 +215,21 @@ class Clock(Phases):
         if self.device is not None:
             self.device.waited()
 
-    def _end(self) -> Lap:
+    def _end(self, *, ask: bool = False) -> Lap:
         self.settle()
         now, lap = time.perf_counter_ns(), self._lap
         lap.spent[self._current] = lap.spent.get(self._current, 0) + now - self._since
         if lap.computed is not None:
             self._charge_cpu(lap.computed)
-        self._begin(now)
+        self._begin(now, ask=ask)
         return lap
 
-    def _begin(self, now: int) -> None:
+    def _begin(self, now: int, *, ask: bool = False) -> None:
         self._spent: dict[str, int] = {}  # the lap's, at hand
         self._lap = Lap(self._spent, began=now)
         self._since, self._waiting = now, 0
         every = SAMPLED if self._steps < MANY else SELDOM
-        if self._steps % every == every // 2:
+        if ask or self._steps % every == every // 2:
             self._lap.computed = {}
             self._used, self._main_since = resource.getrusage(resource.RUSAGE_SELF), self._thread_time_ns()
 

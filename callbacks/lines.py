@@ -59,8 +59,8 @@ class Looks:
             goes_on = now[0][0] == after[0][0] and after[1] - now[1] > SAME * EVERY
             apart[at] = apart[at] or (goes_on and apart[at + 1])
         looks, calls = Looks(), own_calls([lines for *_, lines in self.lasted], apart)
-        for ((phase, line, library), *_), call in zip(compress(self.lasted, apart), calls, strict=True):
-            looks.seen[(phase, line, library) if call in (None, line) else (phase, call, "")] += 1
+        for (place, *_), call in zip(compress(self.lasted, apart), calls, strict=True):
+            looks.seen[place[0], call, ""] += 1
         return looks
 
     def add(self, counts: Iterable[tuple[Place, int, int]]) -> None:

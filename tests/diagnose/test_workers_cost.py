@@ -208,6 +208,44 @@ def test_all_that_starting_workers_slow_down_is_theirs_and_predicted(tmp_path: P
     assert not of("workers_restart", record)
 
 
+def test_memory_that_training_shares_with_new_workers_is_copied_in_the_kernel(tmp_path: Path) -> None:
+    """The first step of each ten takes 8 s longer, nearly all of it in the kernel, and waits for 0.2 s."""
+    with (tmp_path / "steps.csv").open("w", newline="") as file:
+        rows = csv.DictWriter(file, [*COLUMNS, "cpu_forward", "kernel", "page_faults"], restval=0)
+        rows.writeheader()
+        for step in range(60):
+            phases = {"data_wait": 0.001, "forward": 0.3}
+            asked = {"cpu_forward": "", "kernel": "", "page_faults": ""}
+            if step % 10 == 0:
+                phases = {"data_wait": 0.2, "forward": 8.3}
+                asked = {"cpu_forward": 16.6, "kernel": 16.0, "page_faults": 100_000}
+            elif step % 7 == 3:
+                asked = {"cpu_forward": 0.6, "kernel": 0.0, "page_faults": 10}
+            row = {"step": step, "epoch": step // 10, "images": 32, "total": sum(phases.values())} | phases | asked
+            rows.writerow(
+                row | {"validation": 0.4 if step % 10 == 9 else 0.0, "between": 0.2 if step % 10 == 9 else 0.0}
+            )
+    record = example("workers_restart", config__engine__persistent_workers=False, summary__num_workers=2)
+    record.summary.update(measure_steps(tmp_path / "steps.csv") | {"ceilings": None, "page_faults": None})
+    seconds = record.seconds("total")
+    assert seconds == pytest.approx(0.301 + 5 * 8.2 / 57, rel=0.01)  # without the first three
+    (finding,) = of("workers_restart", record)
+    assert "compute 8 s longer" in finding.evidence
+    assert "the kernel copies memory" in finding.evidence
+    assert "those of validation, too" in finding.advice
+    assert finding.predicted_speedup.median == pytest.approx(3.1, rel=0.1)
+    record.config["engine"]["multiprocessing_context"] = "spawn"  # which shares no memory: it is not known what it is
+    (unexplained,) = of("workers_restart", record)
+    assert unexplained.predicted_speedup.median < 1.2
+    assert "kernel" not in unexplained.evidence
+    record.config["engine"] |= {"multiprocessing_context": None, "persistent_workers": True}
+    assert not of("workers_restart", record)
+    record.config["validation"] = {"restarted_workers": 2}  # forks of the same process
+    (finding,) = of("workers_restart", record)
+    assert finding.predicted_speedup.median > 2.5
+    assert finding.advice.startswith("Keep validation's")
+
+
 def test_waiting_for_cores_that_workers_take_is_not_the_loaders() -> None:
     record = example("loader", summary__num_workers=8, summary__environment__usable_cores=2, summary__threads=2)
     record.summary["machine"] = {"own": 0.99, "others": 0.0, "stolen": 0.0, "idle": 0.01, "delayed": 0.2}

@@ -325,6 +325,25 @@ def test_first_steps_of_epochs_are_compared_with_their_like(tmp_path: Path) -> N
     assert measure_steps(tmp_path / "steps.csv")["epoch_starts"]["extra"]["forward"] == pytest.approx(0.0)
 
 
+def test_the_first_steps_of_epochs_are_asked_for_their_time_in_the_kernel_and_stand_for_no_others(
+    tmp_path: Path,
+) -> None:
+    names = ["step", "epoch", "total", "forward", *CPU, "kernel", "page_faults"]
+    with (tmp_path / "steps.csv").open("w") as file:
+        file.write(",".join(names) + "\n")
+        for step in range(64):
+            first, place = step % 8 == 0, CPU.index("cpu_forward")
+            used = "2.0" if first else "0.1" if step % 5 == 2 else ""
+            cells = ["0.0"] * len(CPU) if used else [""] * len(CPU)
+            cells[place] = used
+            spent, kernel = ("1.0", "1.5,900") if first else ("0.1", "0.0,3" if used else ",")
+            file.write(",".join([str(step), str(step // 8), spent, spent, *cells, kernel]) + "\n")
+    found = measure_steps(tmp_path / "steps.csv")
+    assert found["epoch_starts"]["kernel"] == pytest.approx(0.75)
+    assert found["page_faults"] == {"count": 3.0, "kernel": 0.0}
+    assert found["cores_used"]["forward"] == pytest.approx(1.0)
+
+
 def test_what_passes_beside_validations_is_told_without_hooks(tmp_path: Path) -> None:
     with (tmp_path / "steps.csv").open("w", newline="") as file:
         rows = csv.DictWriter(file, [*COLUMNS, "after/Audit"], restval=0)

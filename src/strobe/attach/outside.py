@@ -66,24 +66,26 @@ class Looks:
     """Looks at the thread that makes it, until it is told of or stopped."""
 
     def __init__(self) -> None:
-        from strobe.callbacks.frames import user_lines
+        from strobe.callbacks.frames import is_users, user_lines
         from strobe.callbacks.lines import stacks
 
-        self._stacks, self._lines = stacks, user_lines
+        self._stacks, self._lines, self._own = stacks, user_lines, is_users
         self._thread, self._every, self._over = get_ident(), EVERY, Event()
         self._began = self._ended = time.monotonic()
-        self._seen: list[tuple[float, tuple[Line, ...] | None]] = []  # when, and which calls; None: it imports a module
+        self._seen: list[tuple[float, tuple[Line, ...] | None]] = []  # when, and which calls; None: it imports
         Thread(target=self._look, name="strobe outside", daemon=True).start()
 
     def _look(self) -> None:
         while not self._over.wait(self._every):
-            stack = self._stacks().get(self._thread, [])
-            imports = any(each.f_code.co_filename == IMPORTING for each in stack)
-            self._seen.append((time.monotonic(), None if imports else self._lines(stack, beyond=True) or ()))
-            del stack  # a frame keeps its function's tensors
+            self._seen.append((time.monotonic(), self._calls()))
             if len(self._seen) == MOST:
                 del self._seen[::2]
                 self._every *= 2
+
+    def _calls(self) -> "tuple[Line, ...] | None":
+        stack = self._stacks().get(self._thread, [])  # whose frames keep objects until this returns
+        inner = next((file for each in stack if (file := each.f_code.co_filename) == IMPORTING or self._own(file)), "")
+        return None if inner == IMPORTING else self._lines(stack, beyond=True) or ()
 
     def stop(self) -> None:
         """Look no more; a second time does nothing."""

@@ -11,7 +11,7 @@ from strobe.diagnose.symptoms import all_steps, is_rebuilt
 from strobe.records.run import Record
 
 RELOAD = "trainer.reload_dataloaders_every_n_epochs"
-MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them
+MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them, unless the kernel shows more
 BEGUN = 0.2  # of all waiting, in the first steps of epochs
 
 
@@ -20,13 +20,15 @@ class Restarts:
     """What restarting workers costs, in seconds per mean step.
 
     Training waits for their first batches. While they fill their queues it also computes more slowly: each is a copy of
-    the process, and memory is copied when it is written to. ``between`` epochs, old workers end and a loader is made.
+    the process, and memory is copied when it is written to, in the kernel (``copying``). ``between`` epochs, old
+    workers end and a loader is made.
     """
 
     wait: float = 0.0
     begun: float = 0.0  # what the first steps of epochs wait beyond others, also where persistent workers would load
     phases: Mapping[str, float] = field(default_factory=dict)  # of computing
     between: float = 0.0
+    copying: float = 0.0  # a part of computing
 
     def __bool__(self) -> bool:
         return self.seconds > 0
@@ -45,8 +47,34 @@ class Restarts:
 def restarts(record: Record, step: Step) -> Restarts:
     """What restarting workers costs, those of validation included; nothing if they are not restarted."""
     costs = _restarts_of_training(record, step)
+    if not costs.computing and validation_restarts(record):  # they are forks of this process, too
+        beside = _beside(record, 0.0)
+        costs = replace(costs, phases=beside.phases, copying=beside.copying)
     between = min(costs.between + validation_restarts(record), record.amount("between_seconds", "between"))
     return replace(costs, between=between)
+
+
+def _beside(record: Record, most: float) -> Restarts:
+    """What computing beside new workers costs: so many seconds an epoch at ``most``, or what the kernel shows."""
+    extra = _computed_longer(record)
+    forked = record.setting("engine.multiprocessing_context") in (None, "fork")
+    copying = max(0.0, record.amount("epoch_starts", "kernel")) if forked else 0.0
+    total, share = sum(extra.values()), _share(record)
+    kept = share * min(1.0, max(most, copying) / total) if total else 0.0
+    phases = {phase: kept * seconds for phase, seconds in extra.items()}
+    return Restarts(phases=phases, copying=min(kept * total, share * copying))
+
+
+def _computed_longer(record: Record) -> dict[str, float]:
+    """Seconds that the first steps of a typical epoch compute longer than others, by phase."""
+    known = record.amounts_of("epoch_starts", "extra").items()
+    return {phase: max(0.0, more) for phase, more in known if phase not in ("data_wait", "callbacks")}
+
+
+def _share(record: Record) -> float:
+    """Of the steps that were measured, those that begin an epoch."""
+    count, measured = record.amount("epoch_starts", "count"), record.amount("steps", "measured")
+    return min(1.0, count / measured) if measured else 0.0
 
 
 def validation_restarts(record: Record) -> float:
@@ -72,26 +100,23 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts:
     anew = record.setting("engine.persistent_workers") is False or reloaded or is_rebuilt(record)
     if not step.workers or not anew or start is None or not count or not measured:
         return Restarts()
-    share, usual = min(1.0, count / measured), usual_wait(record, step)
+    share, usual = _share(record), usual_wait(record, step)
     wait = max(0.0, start - max(first_batch(record, step), usual))
-    known = record.amounts_of("epoch_starts", "extra").items()
-    extra = {phase: max(0.0, more) for phase, more in known if phase not in ("data_wait", "callbacks")}
     queued = min(
         step.workers * (record.whole("engine.prefetch_factor") or 2), record.number("batches_per_epoch") or math.inf
     )
-    total = sum(extra.values())
-    filling = 0.0
-    if step.cores:  # where it is not known how long a batch computes, all may be that
+    most = MOST_BESIDE * wait
+    if step.cores:  # while workers fill their queues; where it is not known how long a batch computes, all may be that
         loader_cpu = _loader_cpu(record, step)
-        filling = total if loader_cpu is None else queued * step.images * loader_cpu / step.cores
-    kept = share * min(MOST_BESIDE * wait, max(0.0, total - filling)) / total if total else 0.0
+        filling = math.inf if loader_cpu is None else queued * step.images * loader_cpu / step.cores
+        most = max(0.0, min(most, sum(_computed_longer(record).values()) - filling))
     between = record.amount("epoch_starts", "between") * share
     between *= 1.0 if reloaded else share_of(record, BETWEEN, ENDING_WORKERS)
-    costs = Restarts(
-        wait * share,
-        max(0.0, start - usual) * share,
-        {phase: kept * seconds for phase, seconds in extra.items()},
-        min(max(0.0, between), record.amount("between_seconds", "between")),
+    costs = replace(
+        _beside(record, most),
+        wait=wait * share,
+        begun=max(0.0, start - usual) * share,
+        between=min(max(0.0, between), record.amount("between_seconds", "between")),
     )
     return costs or Restarts()
 

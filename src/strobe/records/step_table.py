@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from strobe.callbacks.columns import DEVICE, GAPS, PHASES
+from strobe.callbacks.columns import DEVICE, GAPS, KERNEL, MAPPING, PHASES
 
 Values = NDArray[np.float64]
 CHUNK = 1 << 24  # bytes of rows that are parsed at once
@@ -71,6 +71,17 @@ class StepTable:
     def gaps(self) -> Values:
         """Seconds (N,) between each step and the next one."""
         return sum((self.get(name) for name in GAPS[1:]), self.get(GAPS[0]))
+
+    @property
+    def begin_epochs(self) -> NDArray[np.bool_]:
+        """Which steps (N,) are the first of an epoch; not the first of all."""
+        return np.append(False, np.diff(self.get("epoch")) != 0)[: len(self)]
+
+    @property
+    def in_kernel(self) -> Values:
+        """Seconds (N,) of computing in which its threads are in the kernel, where that was asked; 0 elsewhere."""
+        spent, computed = (sum(self.get(prefix + phase) for phase in MAPPING) for prefix in ("", "cpu_"))
+        return spent * self.get(KERNEL) / np.maximum(computed, 1e-9)
 
     @property
     def updates(self) -> Values:

@@ -143,7 +143,7 @@ def _cores_used(rows: StepTable, columns: Sequence[str]) -> dict[str, float | No
 
     One that takes far longer than the others is left out: it is chance, such as Python's first full garbage collection.
     """
-    sampled = rows.take(rows.has(columns[0]))
+    sampled = _sampled(rows, columns[0])
     total = sampled.get("total")
     if len(sampled) >= FEWEST_SAMPLES:
         *_, second, longest = sorted(total)
@@ -156,11 +156,18 @@ def _cores_used(rows: StepTable, columns: Sequence[str]) -> dict[str, float | No
 
 def _page_faults(rows: StepTable) -> dict[str, float] | None:
     """Page faults in the computing phases of a mean step, and the kernel's share of their core-seconds."""
-    sampled = rows.take(rows.has(FAULTS))
+    sampled = _sampled(rows, FAULTS)
     computed = sum(float(sampled.get(f"cpu_{phase}").sum()) for phase in MAPPING)
     if computed < SHORTEST:
         return None
     return {"count": float(sampled.get(FAULTS).mean()), "kernel": float(sampled.get(KERNEL).sum()) / computed}
+
+
+def _sampled(rows: StepTable, column: str) -> StepTable:
+    """The steps that were asked for this, but for the first ones of epochs, which always are; all if those are all."""
+    asked = rows.has(column)
+    some = asked & ~rows.begin_epochs
+    return rows.take(some if some.any() else asked)
 
 
 def _uneven(rows: StepTable) -> dict[str, Any]:
@@ -179,7 +186,7 @@ def _uneven(rows: StepTable) -> dict[str, Any]:
     extra = {name: float((values[name] - usual[name])[long].sum()) for name in values}
     return {
         "steps": int(long.sum()),
-        "begin_epochs": int(np.append(False, np.diff(rows.get("epoch")) != 0)[long].sum()),
+        "begin_epochs": int(rows.begin_epochs[long].sum()),
         "usual_seconds": _median(values["total"]),
         "long_seconds": _median(values["total"][long]) if long.any() else None,
         "extra_seconds": extra["total"] / len(rows),
@@ -195,7 +202,7 @@ def _worker_starts(rows: StepTable, counted: NDArray[np.bool_]) -> dict[str, Any
     ``extra`` are seconds of each phase, without waits for other ranks: the mean of such a step beyond the median of
     others; where all start some, only what they wait for data. None with fewer than ``FEWEST_EPOCHS``.
     """
-    pause = np.append(True, (np.diff(rows.get("epoch")) != 0) | (rows.gaps[:-1] > 0))
+    pause = rows.begin_epochs | np.append(True, rows.gaps[:-1] > 0)
     some = counted & ~pause & (rows.get("workers_started") != 0)
     others = counted & ~pause & ~some
     if some.sum() < FEWEST_EPOCHS:
@@ -228,7 +235,8 @@ def _epoch_starts(rows: StepTable) -> dict[str, Any]:
     The run's first epoch, and those with a profiled step, are left out. ``extra`` are seconds of each phase, without
     waits for other ranks, summed over the first steps of a typical epoch: ``OPENING`` of them, or half in a shorter
     one; None with fewer than ``FEWEST_EPOCHS``. Steps are compared with those of as many images and updates.
-    ``between`` lies before them, and is neither a validation nor anybody's hook.
+    ``between`` lies before them, and is neither a validation nor anybody's hook. ``kernel`` are seconds of the first
+    step's computing in the kernel, as where memory is copied since workers were forked, beyond those of other steps.
     """
     epoch, profiled = rows.get("epoch"), rows.get("profiled") != 0
     starts = np.flatnonzero(np.diff(epoch)) + 1  # of all epochs but the first
@@ -250,11 +258,13 @@ def _epoch_starts(rows: StepTable) -> dict[str, Any]:
             more = np.nan_to_num(own - usual[kind])
             extra[phase] = _median(np.array([more[start:rest].sum() for start, rest, _ in openings]))
     gaps = (rows.get("between") - _named(rows))[starts - 1]
+    first, others = (rows.take(rows.has(KERNEL) & which) for which in (rows.begin_epochs, ~rows.begin_epochs))
     return {
         "count": len(epochs),
         "data_wait": _mean(rows.get("data_wait")[[start for start, _ in epochs]]) if epochs else None,
         "extra": extra or None,
         "between": max(0.0, float(gaps.mean())) if len(gaps) else None,
+        "kernel": float(first.in_kernel.mean()) - _median(others.in_kernel) if len(first) and len(others) else None,
     }
 
 

@@ -61,6 +61,10 @@ CHEAPER = (
     "used."
 )
 ANEW = "Take all batches of an epoch from one iterator: next(iter(loader)) begins an epoch for each batch."
+FORKS = (
+    "Keep the workers between epochs, those of validation, too: each of them is a fork of training. Or load in the "
+    "training process where that is quick (num_workers=0)."
+)
 REBUILT = "Make the DataLoader once, before the loop over epochs, with persistent_workers=True."
 FAR = 3.0  # times as long as the loader alone takes
 LONGEST = 1.5  # times a worker's batch: a longer wait at the start of an epoch is for something else, too
@@ -206,14 +210,15 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
         costs.append(f"The first step of an epoch waits {duration(start)} for data, others {usual}")
     if anew.computing:
         costs.append(f"beside new workers its first steps compute {duration(anew.computing / share)} longer")
+    if anew.copying >= MOSTLY * anew.computing > 0:
+        costs.append(f"{duration(anew.copying / share)} of that the kernel copies memory that they share until a write")
     if validating:
         each = duration(record.amount("validation_starts", "between"))
         costs.append(f"{'a' if costs else 'A'} validation waits {each} for workers of its own")
     elif anew.between:
         costs.append(f"between epochs it takes {duration(anew.between / share)} to replace them")
-    advice = (
-        "Keep the workers between epochs." if kept else "Keep validation's: DataLoader(..., persistent_workers=True)."
-    )
+    advice = FORKS if anew.copying else "Keep the workers between epochs."
+    advice = advice if kept else "Keep validation's: DataLoader(..., persistent_workers=True)."
     if often := _begun_anew(record):
         kept, advice = [], ANEW
     elif is_rebuilt(record):
