@@ -12,6 +12,7 @@ from strobe.records.run import Record
 
 RELOAD = "trainer.reload_dataloaders_every_n_epochs"
 MOST_BESIDE = 2.0  # times the wait for new workers, of computing beside them, unless the kernel shows more
+FEWEST = 3  # epochs: what fewer cost at their beginnings may be chance, but for what the kernel shows
 BEGUN = 0.2  # of all waiting, in the first steps of epochs
 
 
@@ -105,7 +106,7 @@ def _restarts_of_training(record: Record, step: Step) -> Restarts:
     queued = min(
         step.workers * (record.whole("engine.prefetch_factor") or 2), record.number("batches_per_epoch") or math.inf
     )
-    most = MOST_BESIDE * wait
+    most = MOST_BESIDE * wait if count >= FEWEST else 0.0
     if step.cores:  # while workers fill their queues; where it is not known how long a batch computes, all may be that
         loader_cpu = _loader_cpu(record, step)
         filling = math.inf if loader_cpu is None else queued * step.images * loader_cpu / step.cores

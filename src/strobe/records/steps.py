@@ -234,7 +234,7 @@ def _epoch_starts(rows: StepTable) -> dict[str, Any]:
 
     The run's first epoch, and those with a profiled step, are left out. ``extra`` are seconds of each phase, without
     waits for other ranks, summed over the first steps of a typical epoch: ``OPENING`` of them, or half in a shorter
-    one; None with fewer than ``FEWEST_EPOCHS``. Steps are compared with those of as many images and updates.
+    one; None without any. Steps are compared with those of as many images and updates.
     ``between`` lies before them, and is neither a validation nor anybody's hook. ``kernel`` are seconds of the first
     step's computing in the kernel, as where memory is copied since workers were forked, beyond those of other steps.
     """
@@ -245,7 +245,7 @@ def _epoch_starts(rows: StepTable) -> dict[str, Any]:
     openings = [(start, start + min(OPENING, (end - start) // 2), end) for start, end in epochs]
     openings = [(start, rest, end) for start, rest, end in openings if rest > start]
     extra: dict[str, float] = {}
-    if len(openings) >= FEWEST_EPOCHS:
+    if openings:
         kinds, kind = np.unique([rows.get("images", -1.0), rows.updates], axis=1, return_inverse=True)
         kind = kind.ravel()  # NumPy 2.0 gives a row
         later = np.zeros(len(rows), dtype=bool)
