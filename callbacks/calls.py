@@ -120,12 +120,14 @@ class Source(NamedTuple):
         share: Of its results.
         rows: Whether these are whole rows, of the last dimension.
         part: What a part of the reading operation's results needs: the same ``numbers``, the same ``rows``, or all.
+        region: Which bytes of its memory these are; None if that is not known, as of rows that an index picks.
     """
 
     operation: Operation
     share: float
     rows: bool
     part: Literal["numbers", "rows", "all"]
+    region: range | None
 
 
 class Call(NamedTuple):

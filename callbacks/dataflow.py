@@ -340,11 +340,12 @@ class Dataflow(TorchDispatchMode):
             if memory.writer is None or (kept and replacing and share == 1):
                 continue
             part = part_needed(call, place) if share == 1 or not kept else "all"
+            region: range | None = part_of_memory(one)
             rows = width_of(one) == memory.width
             if memory.writer.name == "sort":
-                share = _selected(one, memory.width)
+                share, region = _selected(one, memory.width), None
             elif whole and call.name in PICKING and not place and call.made:
-                share = min(share, call.made[0].numel() / whole)
+                share, region = min(share, call.made[0].numel() / whole), None
                 rows = rows and call.made[0].shape[-1:] == one.shape[-1:] and call.name != "gather"
             elif call.name in LOSSES and not place:
                 share *= float((call.arguments[1] != call.arguments[4]).float().mean())  # of labels that count
@@ -352,7 +353,7 @@ class Dataflow(TorchDispatchMode):
                 share = 0.0  # no more than its shape
             if not memory.writer.backward:
                 share *= passed
-            sources.append(Source(memory.writer, 1.0 if kept else share, rows, part))
+            sources.append(Source(memory.writer, 1.0 if kept else share, rows, part, region))
         return sources
 
 

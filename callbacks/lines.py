@@ -54,13 +54,17 @@ class Looks:
 
     def apart(self, usual: Mapping[str, float]) -> "Looks":
         """The outermost call that mostly such long phases make, or what lies between steps: an evaluation's, say."""
-        apart = [place[0] == BETWEEN or _is_late(place, lasted, usual) for place, lasted, _ in self.lasted]
-        for at, (now, after) in reversed([*enumerate(pairwise(self.lasted))]):
+        seen = self.lasted[:]  # more may come meanwhile
+        apart = [place[0] == BETWEEN or _is_late(place, lasted, usual) for place, lasted, _ in seen]
+        for at, (now, after) in reversed([*enumerate(pairwise(seen))]):
             goes_on = now[0][0] == after[0][0] and after[1] - now[1] > SAME * EVERY
             apart[at] = apart[at] or (goes_on and apart[at + 1])
-        looks, calls = Looks(), own_calls([lines for *_, lines in self.lasted], apart)
-        for (place, *_), call in zip(compress(self.lasted, apart), calls, strict=True):
-            looks.seen[place[0], call, ""] += 1
+        looks, phases = Looks(), [place[0] for place, *_ in seen]
+        for phase in set(compress(phases, apart)):  # beside steps of this phase, or beside all of them
+            among = [phase in (BETWEEN, one) for one in phases]
+            of_phase = [late and one == phase for late, one in compress(zip(apart, phases, strict=True), among)]
+            calls = own_calls([lines for *_, lines in compress(seen, among)], of_phase)
+            looks.seen.update((phase, call, "") for call in calls)
         return looks
 
     def add(self, counts: Iterable[tuple[Place, int, int]]) -> None:

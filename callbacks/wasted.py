@@ -246,9 +246,9 @@ class _Kinds:
 def needed_of(operations: Sequence[Operation], *, updated: bool = True) -> dict[Operation, float]:
     """The share of each operation's results that something uses.
 
-    Operations that read a part of them are taken to read different ones; but a backward pass reads what the forward
-    pass did. Gradients that stay are used if something reads them before they do. Where no update was seen, all are:
-    a script may read them unseen.
+    Operations that read a part of them are taken to read different ones, unless it is known to be the same; but a
+    backward pass reads what the forward pass did. Gradients that stay are used if something reads them before they do.
+    Where no update was seen, all are: a script may read them unseen.
     """
     read = {source.operation for one in operations for source in one.sources}
     read_later = {source.operation for one in operations if not one.backward for source in one.sources}
@@ -260,6 +260,7 @@ def needed_of(operations: Sequence[Operation], *, updated: bool = True) -> dict[
 
     rows = {one: float(is_used(one)) for one in operations}
     numbers, backward = rows.copy(), dict.fromkeys(operations, 0.0)  # rows: those with any number that is used
+    parts = dict[tuple[Operation, Operation | range], tuple[float, float]]()
     for one in reversed(operations):
         rows[one], numbers[one] = max(rows[one], backward[one]), max(numbers[one], backward[one])
         for source in one.sources if numbers[one] else ():
@@ -269,7 +270,13 @@ def needed_of(operations: Sequence[Operation], *, updated: bool = True) -> dict[
             if one.backward and not made.backward:
                 backward[made] = max(backward[made], of_rows)
             else:
-                numbers[made], rows[made] = min(1.0, numbers[made] + of_numbers), min(1.0, rows[made] + of_rows)
+                part = made, one if source.region is None else source.region
+                before, rows_before = parts.get(part, (0.0, 0.0))
+                now = max(before, min(source.share, before + of_numbers))
+                rows_now = max(rows_before, min(source.share if source.rows else 1.0, rows_before + of_rows))
+                numbers[made] = min(1.0, numbers[made] + now - before)
+                rows[made] = min(1.0, rows[made] + rows_now - rows_before)
+                parts[part] = now, rows_now
     return numbers
 
 

@@ -230,6 +230,22 @@ def test_of_a_layer_at_all_positions_most_is_for_nothing(networks: Networks) -> 
     assert {"forward", "backward"} <= told.keys()
 
 
+@pytest.mark.parametrize(("first", "needed"), [(0, 0.1), (10, 0.2)])
+def test_what_is_read_twice_is_needed_once(networks: Networks, first: int, needed: float) -> None:
+    """As of scores by a loss and by a metric: ten of a hundred, or ten others."""
+
+    def step() -> None:
+        positions = networks.net(torch.randn(100, 4)).relu()
+        positions[first : first + 10].argmax(1).tolist()
+        networks.train(positions[:10].sum())
+
+    ran: list[Operation] = []
+    found(step, ran=ran)
+    shares = needed_of(ran)
+    (product, *_) = (one for one in ran if one.name == "addmm")
+    assert shares[product] == pytest.approx(needed)
+
+
 @pytest.mark.parametrize("shape", [(100,), (20, 5)], ids=["positions", "sequences"])
 def test_positions_whose_labels_the_loss_ignores_are_told_also_before_the_last_layer(
     networks: Networks, shape: tuple[int, ...]
