@@ -224,7 +224,7 @@ class Dataflow(TorchDispatchMode):
             factor=factor,
             alike=self._alike(call),
             open=min(opened.values(), default=1.0),
-            slower=self._variants.slower(call, self._calling, self.spent[-1]) if len(self.spent) == STEPS - 1 else {},
+            slower=self._variants.slower(call, self._calling, self.spent[-1] if len(self.spent) == STEPS - 1 else None),
             sources=sources,
             after=after,
             since=since,

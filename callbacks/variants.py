@@ -2,6 +2,7 @@
 
 import math
 import time
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -14,9 +15,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_map, tree_map_only
 
 from .calls import Call, Slower, is_random
-from .contents import has_denormals, without_denormals
+from .contents import digest, has_denormals, without_denormals
 
-VARIANTS = ("denormal", "dtype", "length", "causal")
+VARIANTS = ("denormal", "dtype", "length", "causal", "layout")
 RUNS, LONG = 2, 0.05  # of each variant: the quicker one counts; seconds of one that needs no other
 AGAIN = 2  # times an operation runs again, at least
 COLD = 1e-3  # seconds: what takes longer in a step than here waits for new memory, of which float32 needs less
@@ -35,6 +36,7 @@ _TRANSFORMS = {"_fft_r2c", "_fft_c2r", "_fft_c2c"}
 _FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 _ATTENTION = {_FUSED: 4, f"{_FUSED}_backward": 7}  # the place of ``is_causal``; on a CPU it draws no random numbers
 _HIDDEN = -1e4  # a mask's numbers below this hide a position
+_SPARSE_PRODUCTS = ("mm", "addmm", "_sparse_addmm")  # torch.sparse.mm is the last one
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -50,22 +52,32 @@ class Variants:
     def __init__(self) -> None:
         self._spent = 0.0
         self._tried = defaultdict[tuple[Any, ...], list[tuple[float, float]]](list)  # seconds that it saved, and took
+        self._matrices = set[tuple[int, ...]]()  # sparse ones, of the step before
 
-    def slower(self, call: Call, seconds: float, step: Mapping[str, float]) -> dict[str, Slower]:
+    def slower(self, call: Call, seconds: float, step: Mapping[str, float] | None) -> dict[str, Slower]:
         """What an operation takes longer than its variants, by kind; empty where it has none.
 
         - ``denormal``: with zeros in place of denormal numbers, with which processors are slow.
         - ``dtype``: in float32 in place of this ``dtype``, which may have twice the bytes, or be emulated.
         - ``length``: a Fourier transform of the next length with small prime factors; ``shape`` has both lengths.
         - ``causal``: attention that knows by ``is_causal`` what this mask of ``shape`` hides, and does not compute it.
+        - ``layout``: a product with a sparse matrix of ``shape`` that is the same in each step, with its numbers stored
+          by rows in place of by coordinates; of a backward pass, which transposes it, those of the transposed one.
 
         What one variant saves, the next ones do not save again.
 
         Args:
             seconds: Of the operation, just now.
-            step: The seconds of the last step's phases.
+            step: The seconds of the last step's phases; None in the first step, whose sparse matrices are remembered.
         """
-        if not _can_run_again(call):
+        if (matrix := _by_coordinates(call)) is not None:
+            same = matrix._nnz(), digest(matrix._indices()), digest(matrix._values())
+            if step is None:
+                self._matrices.add(same)
+            elif same in self._matrices and self._spent + AGAIN * seconds <= max(MOST, sum(step.values())):
+                return self._by_rows(call, matrix)
+            return {}
+        if step is None or not _can_run_again(call):
             return {}
         dtype, shapes = _replaced(call), tuple(one.shape for one in (*call.read, *call.made))
         alike = self._tried[call.name, dtype, shapes, call.backward]
@@ -89,6 +101,26 @@ class Variants:
                     self._tried[call.name, dtype].append((saved, seconds))
         self._spent += time.perf_counter() - began
         return slower
+
+    def _by_rows(self, call: Call, matrix: Tensor) -> dict[str, Slower]:
+        began, product = time.perf_counter(), call._replace(func=torch.ops.aten.mm.default)
+        with warnings.catch_warnings(action="ignore", category=UserWarning):  # that it is in beta state
+            stored = matrix.detach().to_sparse_csr()
+        before = _seconds(call, lambda: (call.args, dict(call.kwargs)))
+        after = _seconds(product, lambda: ((stored, call.read[-1].detach()), {}))
+        self._spent += time.perf_counter() - began
+        if before is None or after is None:
+            return {}
+        return {"layout": Slower(before - after, {"shape": list(matrix.shape)})}
+
+
+def _by_coordinates(call: Call) -> Tensor | None:
+    """The sparse matrix that a dense one is multiplied by."""
+    if call.name not in _SPARSE_PRODUCTS or not call.unfollowed or not call.made or call.escapes:
+        return None
+    tensors = [one for one in call.arguments if isinstance(one, Tensor)]
+    sparse = [one for one in tensors if one.layout is torch.sparse_coo and one.ndim == 2 and not one.dense_dim()]
+    return sparse[0] if len(sparse) == 1 and tensors[-1] is not sparse[0] else None
 
 
 def _estimated(tried: Sequence[tuple[float, float]], seconds: float, dtype: torch.dtype | None) -> dict[str, Slower]:

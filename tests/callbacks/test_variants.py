@@ -220,3 +220,27 @@ def test_attention_to_what_a_causal_mask_hides_is_told(
     tried = [(one.name.endswith("_backward"), one.slower["causal"]) for one in ran if "causal" in one.slower]
     assert [backward for backward, _ in tried] == ([False, True] if told else [])
     assert all(one.details == {"shape": told} for _, one in tried)
+
+
+@pytest.mark.parametrize("each_step", [False, True])
+@pytest.mark.parametrize("multiply", [torch.sparse.mm, torch.mm])
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+def test_products_with_a_matrix_by_coordinates_are_compared_with_those_by_rows(
+    multiply: Callable[[Tensor, Tensor], Tensor], each_step: bool
+) -> None:
+    """Where it is the same in each step: to convert it takes longer than one product."""
+    torch.manual_seed(0)
+    weights, ran = torch.randn(500, 16, requires_grad=True), list[Operation]()
+
+    places, same = torch.stack([torch.arange(5000) % 500, torch.arange(5000) % 400]), list[Tensor]()
+    same.append(torch.sparse_coo_tensor(places, torch.rand(5000), (500, 400)).coalesce())
+
+    def step() -> None:
+        if each_step:
+            same[0] = torch.sparse_coo_tensor(places, torch.rand(5000), (500, 400)).coalesce()
+        multiply(same[0].t(), weights).square().sum().backward()
+
+    found(step, ran=ran)
+    tried = [(one.autograd.graph_task != -1, one.slower["layout"]) for one in ran if "layout" in one.slower]
+    assert [backward for backward, _ in tried] == ([] if each_step else [False, True])
+    assert [one.details["shape"] for _, one in tried] == ([] if each_step else [[400, 500], [500, 400]])

@@ -23,6 +23,7 @@ WITHOUT = {
     "oversubscription": "Without them",
     "fft_length": "With better ones",
     "product_order": "In another order",
+    "sparse_layout": "By rows",
     "threads": "On all of them",
 }
 MOST_UNCERTAIN = 3  # are named

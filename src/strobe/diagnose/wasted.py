@@ -134,6 +134,16 @@ FOR_NOTHING = {  # by cause
         "without a mask; nn.MultiheadAttention and nn.TransformerEncoder take it beside the mask, the former with "
         "need_weights=False, and without a mask of padding.",
     ),
+    "sparse_layout": Waste(
+        "layout",
+        "products with sparse matrices that are stored by coordinates",
+        "{share} of each step goes to the layout of sparse matrices",
+        "Products with them, such as one of {shape}, take {seconds} of each {step} step longer than with the same "
+        "numbers stored by rows (CSR).{place}",
+        "Convert the matrix once, before training: by_rows = matrix.to_sparse_csr(). The backward pass would transpose "
+        "it each time: also keep matrix.t().to_sparse_csr(), and let a torch.autograd.Function multiply by the one in "
+        "forward() and by the other in backward(). A symmetric matrix is its own.",
+    ),
     "unfused_attention": Waste(
         "attention",
         "attention's scaling and softmax",

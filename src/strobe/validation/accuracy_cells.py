@@ -172,6 +172,7 @@ def developed(cores: int) -> str:
         adapter-merged-each-step | product_order | strong | {network}.AdaptedNetwork {BATCH}=128
         nearest-codes | large_temporary | strong | {model}.CodebookClassifier {BATCH}=128
         queue-copied | copied_again | strong | {model}.QueueClassifier
+        graph-by-coordinates | sparse_layout | strong | {network}.GraphNetwork {BATCH}=128
         large-activations | page_faults | strong | {network}.FullSizeNetwork
         attention-by-hand | unfused_attention | strong | {network}.AttentiveNetwork {BATCH}=128
         image-by-image-in-step | unbatched_loop | strong | {model}.ImageByImageClassifier
