@@ -163,6 +163,7 @@ def test_metrics_are_those_of_one_process(start: Callable[..., str], train: Trai
 
 
 def test_a_mistake_is_told_once_and_before_other_ranks_begin(train: Train, tmp_path: Path) -> None:
+    (tmp_path / "notes").mkdir()
     ended = train(*COMMON, "trainer.devices=2", "data=eurosat", f"data.root={tmp_path}", quick=False)
     assert ended.code == 1
     assert ended.output.count("holds no <Class>/*.tif") == 1

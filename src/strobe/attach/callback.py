@@ -80,7 +80,7 @@ class Strobe(Callback):
         self._others: LostRanks | None = None
         self._ending: OfScript | None = None
         self._before: contention.Reading | None = None
-        self._trains_since = 0.0
+        self._trains_since: float | None = None  # by time.monotonic()
         self._workers: WorkerLines | None = None  # which are looked at before `fit` begins
 
     def __getstate__(self) -> dict[str, Any]:
@@ -137,7 +137,12 @@ class Strobe(Callback):
         """End the last epoch."""
         if self._parts:
             self._guarded(self._each, trainer, "on_train_end", *given)
+            self._has_trained()
+
+    def _has_trained(self) -> None:
+        if self._trains_since is not None:
             outside.trained(self._trains_since, time.monotonic())
+        self._trains_since = None
 
     def on_train_batch_end(self, trainer: Any, *given: Any) -> None:
         """End the step; written out, as it is the one hook of every step."""
@@ -227,6 +232,7 @@ class Strobe(Callback):
     def _end(self, trainer: Any, hook: str, pl_module: Any, ended_by: Any) -> None:
         if not self._parts or self.place is None or self._before is None:
             return
+        self._has_trained()  # where an error kept `on_train_end` from being called
         error = ended_by if isinstance(ended_by, BaseException) else None
         asked = self._ending and self._ending.number
         if error and self._others:

@@ -35,7 +35,7 @@ def check_root(cfg: DictConfig) -> None:
         )
     if choice == "image_folder" and root.is_dir():
         _check_photos(LocalFolder(root))
-    if choice == "sample" or cfg.data.get("download") or root.is_dir():
+    if choice == "sample" or cfg.data.get("download") or (root.is_dir() and any(root.iterdir())):
         return
     title, url, size = PUBLISHED.get(choice, ("", "", ""))
     where = (
@@ -43,7 +43,8 @@ def check_root(cfg: DictConfig) -> None:
         if url
         else "give the folder that holds the class folders with data.root=FOLDER"
     )
-    raise ConfigError(f"data.root={root} is not a folder; {where}, or train on generated tiles with data=sample")
+    what = "is empty" if root.is_dir() else "is not a folder"
+    raise ConfigError(f"data.root={root} {what}; {where}, or train on generated tiles with data=sample")
 
 
 def _check_photos(root: LocalFolder) -> None:
