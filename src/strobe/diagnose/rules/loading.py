@@ -210,14 +210,17 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
         costs.append(f"The first step of an epoch waits {duration(start)} for data, others {usual}")
     if anew.computing:
         costs.append(f"beside new workers its first steps compute {duration(anew.computing / share)} longer")
-    if anew.copying >= MOSTLY * anew.computing > 0:
-        costs.append(f"{duration(anew.copying / share)} of that the kernel copies memory that they share until a write")
+    if copies := anew.copying >= MOSTLY * anew.computing > 0:
+        spent = duration(anew.copying / share)
+        costs.append(
+            f"for {spent} of that the kernel copies memory, which they share with training until it writes to it"
+        )
     if validating:
         each = duration(record.amount("validation_starts", "between"))
         costs.append(f"{'a' if costs else 'A'} validation waits {each} for workers of its own")
     elif anew.between:
         costs.append(f"between epochs it takes {duration(anew.between / share)} to replace them")
-    advice = FORKS if anew.copying else "Keep the workers between epochs."
+    advice = FORKS if copies else "Keep the workers between epochs."
     advice = advice if kept else "Keep validation's: DataLoader(..., persistent_workers=True)."
     if often := _begun_anew(record):
         kept, advice = [], ANEW
