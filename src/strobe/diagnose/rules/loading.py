@@ -211,10 +211,8 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
     if anew.computing:
         costs.append(f"beside new workers its first steps compute {duration(anew.computing / share)} longer")
     if copies := anew.copying >= MOSTLY * anew.computing > 0:
-        spent = duration(anew.copying / share)
-        costs.append(
-            f"for {spent} of that the kernel copies memory, which they share with training until it writes to it"
-        )
+        copying = duration(anew.copying / share)
+        costs.append(f"for {copying} of that the kernel copies memory that training shares with them, and writes to")
     if validating:
         each = duration(record.amount("validation_starts", "between"))
         costs.append(f"{'a' if costs else 'A'} validation waits {each} for workers of its own")
