@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 from .calls import Call, Slower, is_random
 from .contents import digest, has_denormals, without_denormals
 
-VARIANTS = ("denormal", "dtype", "length", "causal", "layout")
+VARIANTS = ("denormal", "dtype", "length", "causal", "layout", "variance")
 RUNS, LONG = 2, 0.05  # of each variant: the quicker one counts; seconds of one that needs no other
 AGAIN = 2  # times an operation runs again, at least
 COLD = 1e-3  # seconds: what takes longer in a step than here waits for new memory, of which float32 needs less
@@ -36,6 +36,7 @@ _TRANSFORMS = {"_fft_r2c", "_fft_c2r", "_fft_c2c"}
 _FUSED = "_scaled_dot_product_flash_attention_for_cpu"
 _ATTENTION = {_FUSED: 4, f"{_FUSED}_backward": 7}  # the place of ``is_causal``; on a CPU it draws no random numbers
 _HIDDEN = -1e4  # a mask's numbers below this hide a position
+_VARIANCES = ("var", "std", "var_mean", "std_mean")
 _SPARSE_PRODUCTS = ("mm", "addmm", "_sparse_addmm")  # torch.sparse.mm is the last one
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
@@ -64,6 +65,8 @@ class Variants:
         - ``layout``: a product with a sparse matrix of ``shape`` that is the same in each step, with its numbers stored
           by rows in place of by coordinates; of a backward pass, which transposes it, those of the transposed one.
 
+        - ``variance``: a variance by two passes, for the mean and for squares, where torch makes one.
+
         What one variant saves, the next ones do not save again.
 
         Args:
@@ -88,7 +91,8 @@ class Variants:
         if len(alike) >= ENOUGH and [kind for kind, *_ in variants] == ["dtype"]:
             return _estimated(alike, seconds, dtype)
         for kind, now, then, details in variants:
-            before, after = _seconds(call, now), _seconds(call, then)
+            other = call._replace(func=_two_passes) if kind == "variance" else call
+            before, after = _seconds(call, now), _seconds(other, then)
             if before is not None and after is not None:
                 left = min(left, before)
                 saved = min(before - after, left)
@@ -144,6 +148,8 @@ def _variants(
         if slow := [one for one, quick in lengths.items() if one != quick]:
             shape = [max(slow), lengths[max(slow)]]
             yield "length", partial(_resized, call, {}), partial(_resized, call, lengths), {"shape": shape}
+    if large and call.name in _VARIANCES:
+        yield "variance", as_it_is, as_it_is, {}
     mask = call.kwargs.get("attn_mask") if call.name in _ATTENTION else None
     if mask is not None and _is_causal(mask):
         yield "causal", as_it_is, partial(_causal, call), {"shape": list(mask.shape[-2:])}
@@ -242,6 +248,15 @@ def _resized(call: Call, lengths: Mapping[int, int]) -> Arguments:
     longer = values.new_zeros(shape)
     longer[tuple(slice(size) for size in values.shape)] = values
     return (longer, dimensions, normalisation, last), dict(call.kwargs)
+
+
+def _two_passes(
+    values: Tensor, dims: list[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    """The variance; what else is made of it takes next to no time."""
+    mean = values.mean(dims, keepdim=True)
+    count = values.numel() / max(1, mean.numel()) - (1 if correction is None else correction)
+    return (values - mean).square().sum(dims, keepdim=keepdim) / max(0.0, count)
 
 
 def _is_causal(mask: Tensor) -> bool:

@@ -222,6 +222,21 @@ def test_attention_to_what_a_causal_mask_hides_is_told(
     assert all(one.details == {"shape": told} for _, one in tried)
 
 
+@pytest.mark.parametrize("given", [{"dim": 1}, {"dim": (0, 2), "correction": 0, "keepdim": True}, {}])
+def test_variances_are_compared_with_two_passes_that_compute_the_same(given: dict[str, Any]) -> None:
+    values, ran = torch.randn(8, 50, 40, requires_grad=True), list[Operation]()
+
+    def step() -> None:
+        (values.var(**given).sum() + values.std(**given).sum() + values.mean()).backward()
+
+    found(step, ran=ran)
+    assert [one.name for one in ran if "variance" in one.slower] == ["var", "std"]
+    dims = given.get("dim")
+    others = {key: value for key, value in given.items() if key != "dim"}
+    two = variants._two_passes(values, None if dims is None else [dims] if isinstance(dims, int) else [*dims], **others)
+    torch.testing.assert_close(two, values.var(**given))
+
+
 @pytest.mark.parametrize("each_step", [False, True])
 @pytest.mark.parametrize("multiply", [torch.sparse.mm, torch.mm])
 @pytest.mark.filterwarnings("ignore:Sparse invariant checks")

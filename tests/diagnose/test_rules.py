@@ -171,6 +171,7 @@ SILENT: dict[str, list[dict[str, Any]]] = {
     "fft_length": [{"summary__length": None}, {"summary__accelerator": "cuda"}],
     "slice_writes": [{"summary__sliced": None}, {"summary__accelerator": "cuda"}],
     "causal_mask": [{"summary__causal": None}, {"summary__accelerator": "cuda"}],
+    "variance": [{"summary__variance": None}, {"summary__accelerator": "cuda"}],
     "sparse_layout": [{"summary__layout": None}, {"summary__accelerator": "cuda"}],
     "copied_again": [{"summary__carried": None}, {"summary__accelerator": "cuda"}],
     "large_temporary": [{"summary__broadcast": None}, {"summary__accelerator": "cuda"}],

@@ -24,6 +24,7 @@ WITHOUT = {
     "fft_length": "With better ones",
     "product_order": "In another order",
     "sparse_layout": "By rows",
+    "variance": "In two passes",
     "threads": "On all of them",
 }
 MOST_UNCERTAIN = 3  # are named

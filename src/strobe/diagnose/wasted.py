@@ -134,6 +134,16 @@ FOR_NOTHING = {  # by cause
         "without a mask; nn.MultiheadAttention and nn.TransformerEncoder take it beside the mask, the former with "
         "need_weights=False, and without a mask of padding.",
     ),
+    "variance": Waste(
+        "variance",
+        "variances in a single pass",
+        "var() and std() cost {share} of each step",
+        "They take {seconds} of each {step} step longer than a mean, and then a mean of squares, would: torch computes "
+        "them in a single pass, which is slow where their numbers do not lie side by side.{place}",
+        "Write x - x.mean(dim, keepdim=True) first, and .square().mean(dim) of that (times n / (n - 1) for the "
+        "unbiased one). Or use a layer of torch that normalises like this, such as nn.LayerNorm, nn.InstanceNorm2d or "
+        "nn.GroupNorm.",
+    ),
     "sparse_layout": Waste(
         "layout",
         "products with sparse matrices that are stored by coordinates",
