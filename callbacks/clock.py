@@ -15,8 +15,8 @@ from .columns import MAPPING, OWNED, PHASES
 from .device_clock import DeviceClock
 
 SAMPLED, SELDOM = 7, 29  # of so many steps one is asked for the CPU's time of each phase, which costs two system calls
-# each; primes, so that steps with and without an update take part where gradients are accumulated. So is the first one
-# of an epoch, before which loader workers may have been forked
+# each; primes, so that steps with and without an update take part where gradients are accumulated. So is each one that
+# follows a pause, such as a validation, in which loader workers may have been forked
 MANY = 50 * SAMPLED  # steps, after which they are asked seldom
 MOST_TOLD = 8  # optimizers: some trainings make new ones again and again
 _CALLBACKS = PHASES.index("callbacks")
@@ -159,7 +159,7 @@ class Clock(Phases):
 
         At the start of an epoch Lightning makes its loader's iterator first, which waits for data under no name.
         """
-        lap = self._end(ask=epoch)
+        lap = self._end(ask=True)
         self._rest = "data_wait" if epoch else "other"
         if self.device is not None:
             self.device.restart()

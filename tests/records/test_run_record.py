@@ -351,7 +351,8 @@ def test_what_passes_beside_validations_is_told_without_hooks(tmp_path: Path) ->
         for step in range(24):
             gaps = {"validation": 0.5, "between": 3.0, "after/Audit": 1.0} if step % 8 == 7 else {"between": 0.1}
             rows.writerow({"step": step, "epoch": step // 8, "images": 32, "total": 1.0, "forward": 1.0} | gaps)
-    assert measure_steps(tmp_path / "steps.csv")["validation_starts"] == {"count": 3, "between": pytest.approx(2.0)}
+    told = measure_steps(tmp_path / "steps.csv")["validation_starts"]
+    assert told == {"count": 3, "between": pytest.approx(2.0), "within": 0, "kernel": None}
 
 
 def test_steps_with_more_updates_than_others_are_long_by_design(tmp_path: Path) -> None:

@@ -48,9 +48,12 @@ class Restarts:
 def restarts(record: Record, step: Step) -> Restarts:
     """What restarting workers costs, those of validation included; nothing if they are not restarted."""
     costs = _restarts_of_training(record, step)
-    if not costs.computing and validation_restarts(record):  # they are forks of this process, too
-        beside = _beside(record, 0.0)
-        costs = replace(costs, phases=beside.phases, copying=beside.copying)
+    if validation_restarts(record):  # they are forks of this process, too
+        beside = _beside(record, 0.0) if not costs.computing else costs
+        within = record.amount("validation_starts", "within") * record.amount("validation_starts", "kernel")
+        more = max(0.0, within / all_steps(record))
+        phases = {**beside.phases, "forward": beside.phases.get("forward", 0.0) + more}
+        costs = replace(costs, phases=phases, copying=beside.copying + more)
     between = min(costs.between + validation_restarts(record), record.amount("between_seconds", "between"))
     return replace(costs, between=between)
 

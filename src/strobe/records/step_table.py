@@ -78,10 +78,20 @@ class StepTable:
         return np.append(False, np.diff(self.get("epoch")) != 0)[: len(self)]
 
     @property
-    def in_kernel(self) -> Values:
-        """Seconds (N,) of computing in which its threads are in the kernel, where that was asked; 0 elsewhere."""
+    def resumes(self) -> NDArray[np.bool_]:
+        """Which steps (N,) are the first of an epoch, or follow another pause, such as a validation."""
+        paused: NDArray[np.bool_] = np.append(False, self.gaps[:-1] > 0)[: len(self)]
+        return self.begin_epochs | paused
+
+    def more_in_kernel(self, which: NDArray[np.bool_]) -> float | None:
+        """Seconds that computing is in the kernel in the mean of these steps (N,), beyond those that follow no pause.
+
+        None where none of either was asked for it.
+        """
         spent, computed = (sum(self.get(prefix + phase) for phase in MAPPING) for prefix in ("", "cpu_"))
-        return spent * self.get(KERNEL) / np.maximum(computed, 1e-9)
+        seconds, asked = spent * self.get(KERNEL) / np.maximum(computed, 1e-9), self.has(KERNEL)
+        some, others = seconds[asked & which], seconds[asked & ~self.resumes]
+        return float(some.mean() - np.median(others)) if len(some) and len(others) else None
 
     @property
     def updates(self) -> Values:

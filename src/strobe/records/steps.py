@@ -164,9 +164,9 @@ def _page_faults(rows: StepTable) -> dict[str, float] | None:
 
 
 def _sampled(rows: StepTable, column: str) -> StepTable:
-    """The steps that were asked for this, but for the first ones of epochs, which always are; all if those are all."""
+    """The steps that were asked for this, but for those that follow a pause, which always are; all if those are all."""
     asked = rows.has(column)
-    some = asked & ~rows.begin_epochs
+    some = asked & ~rows.resumes
     return rows.take(some if some.any() else asked)
 
 
@@ -202,7 +202,8 @@ def _worker_starts(rows: StepTable, counted: NDArray[np.bool_]) -> dict[str, Any
     ``extra`` are seconds of each phase, without waits for other ranks: the mean of such a step beyond the median of
     others; where all start some, only what they wait for data. None with fewer than ``FEWEST_EPOCHS``.
     """
-    pause = rows.begin_epochs | np.append(True, rows.gaps[:-1] > 0)
+    pause = rows.resumes
+    pause[:1] = True
     some = counted & ~pause & (rows.get("workers_started") != 0)
     others = counted & ~pause & ~some
     if some.sum() < FEWEST_EPOCHS:
@@ -217,11 +218,13 @@ def _worker_starts(rows: StepTable, counted: NDArray[np.bool_]) -> dict[str, Any
 def _validation_starts(rows: StepTable) -> dict[str, Any]:
     """How many validations there were, and the mean seconds beside each that are nobody's hook.
 
-    Most of them pass before it, until its loader gives a first batch.
+    Most of them pass before it, until its loader gives a first batch. ``within`` an epoch as many were, after which a
+    step's computing is in the ``kernel`` for so much longer than others.
     """
     validated = rows.get("validation") > 0
-    gaps = (rows.get("between") - _named(rows))[validated]
-    return {"count": int(validated.sum()), "between": float(gaps.mean()) if len(gaps) else None}
+    gaps, after = (rows.get("between") - _named(rows))[validated], np.append(False, validated[:-1]) & ~rows.begin_epochs
+    within = {"within": int(after.sum()), "kernel": rows.more_in_kernel(after)}
+    return {"count": int(validated.sum()), "between": float(gaps.mean()) if len(gaps) else None} | within
 
 
 def _named(rows: StepTable) -> Values:
@@ -258,13 +261,12 @@ def _epoch_starts(rows: StepTable) -> dict[str, Any]:
             more = np.nan_to_num(own - usual[kind])
             extra[phase] = _median(np.array([more[start:rest].sum() for start, rest, _ in openings]))
     gaps = (rows.get("between") - _named(rows))[starts - 1]
-    first, others = (rows.take(rows.has(KERNEL) & which) for which in (rows.begin_epochs, ~rows.begin_epochs))
     return {
         "count": len(epochs),
         "data_wait": _mean(rows.get("data_wait")[[start for start, _ in epochs]]) if epochs else None,
         "extra": extra or None,
         "between": max(0.0, float(gaps.mean())) if len(gaps) else None,
-        "kernel": float(first.in_kernel.mean()) - _median(others.in_kernel) if len(first) and len(others) else None,
+        "kernel": rows.more_in_kernel(rows.begin_epochs),
     }
 
 
