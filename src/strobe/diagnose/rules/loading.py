@@ -204,18 +204,18 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
     if within:
         return _restarts_in_steps(record, step, anew, within)
     costs, start = [], record.amount("epoch_starts", "data_wait")
-    share = record.amount("epoch_starts", "count") / (record.number("steps", "measured") or 1.0)
+    begun = record.amount("epoch_starts", "count") + record.amount("validation_starts", "within") * bool(validating)
+    share = max(1.0, begun) / (record.number("steps", "measured") or 1.0)
     if anew.wait:
         usual = duration(usual_wait(record, step))
-        costs.append(f"The first step of an epoch waits {duration(start)} for data, others {usual}")
+        costs.append(f"the first step of an epoch waits {duration(start)} for data, others {usual}")
+    copies = anew.copying >= MOSTLY * anew.computing > 0
     if anew.computing:
-        costs.append(f"beside new workers its first steps compute {duration(anew.computing / share)} longer")
-    if copies := anew.copying >= MOSTLY * anew.computing > 0:
-        copying = duration(anew.copying / share)
-        costs.append(f"for {copying} of that the kernel copies memory that training shares with them, and writes to")
+        why = ", as the kernel copies memory that training shares with them and writes to" if copies else ""
+        costs.append(f"the first steps beside new workers compute {duration(anew.computing / share)} longer{why}")
     if validating:
         each = duration(record.amount("validation_starts", "between"))
-        costs.append(f"{'a' if costs else 'A'} validation waits {each} for workers of its own")
+        costs.append(f"a validation waits {each} for workers of its own")
     elif anew.between:
         costs.append(f"between epochs it takes {duration(anew.between / share)} to replace them")
     advice = FORKS if copies else "Keep the workers between epochs."
@@ -224,10 +224,12 @@ def workers_restart(record: Record, step: Step) -> Finding | None:
         kept, advice = [], ANEW
     elif is_rebuilt(record):
         kept, advice = [], REBUILT
+    costs.append(f"restarts take {percent(anew.seconds / step.images / step.total)} of training.{often}")
+    told = "; ".join(costs)
     return Finding(
         "workers_restart",
-        "Loader workers are restarted in each epoch",
-        f"{'; '.join(costs)}; restarts take {percent(anew.seconds / step.images / step.total)} of training.{often}",
+        f"Loader workers are restarted {'in each epoch' if anew.wait or not validating else 'for each validation'}",
+        told[0].upper() + told[1:],
         advice,
         without(step, wait=anew.wait, compute=anew.computing, between=anew.between),
         tuple(f"{key}={value}" for key, value in kept),
