@@ -26,7 +26,7 @@ def evaluate() -> None:
 @pytest.mark.parametrize("fails", [False, True])
 def test_what_a_script_with_a_trainer_does_beside_fit_is_told(fails: bool) -> None:
     """Whatever ends the training."""
-    looks, model, loader = outside.Looks(), Model(fail_at=4 if fails else -1), DataLoader(SAMPLES, 4)
+    looks, model, loader = outside.StackSampler(), Model(fail_at=4 if fails else -1), DataLoader(SAMPLES, 4)
     try:
         trainer_with(Strobe("here"), max_epochs=1).fit(model, loader, loader)
     except ArithmeticError:
@@ -41,7 +41,7 @@ def test_what_a_script_with_a_trainer_does_beside_fit_is_told(fails: bool) -> No
 
 
 def test_nothing_is_told_where_nothing_was_trained_or_little_else_was_done() -> None:
-    looks = outside.Looks()
+    looks = outside.StackSampler()
     evaluate()
     assert not looks.told()
     outside.trained(looks._began, time.monotonic())
@@ -51,7 +51,7 @@ def test_nothing_is_told_where_nothing_was_trained_or_little_else_was_done() -> 
 def test_of_very_many_looks_every_second_one_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outside, "EVERY", 0.001)
     monkeypatch.setattr(outside, "MOST", 16)
-    looks = outside.Looks()
+    looks = outside.StackSampler()
     evaluate()
     looks.stop()
     assert looks._every >= 0.002

@@ -23,7 +23,7 @@ IMPORTING = "<frozen importlib._bootstrap>"
 
 _trained: list[tuple[float, float]] = []  # from when to when, by time.monotonic()
 _ours: list[tuple[float, float]] = []  # likewise, what Strobe does as a training begins and ends
-_looks: "Looks | None" = None
+_sampler: "StackSampler | None" = None
 
 
 def trained(began: float, ended: float) -> None:
@@ -43,27 +43,27 @@ def own_work() -> Iterator[None]:
 
 def begin() -> None:
     """Look at the calling thread from now on."""
-    global _looks  # noqa: PLW0603  # once in a process
-    _looks = Looks()
+    global _sampler  # noqa: PLW0603  # once in a process
+    _sampler = StackSampler()
 
 
 def stop() -> None:
     """Look no more, as trainings follow that have no record."""
-    if _looks is not None:
-        _looks.stop()
+    if _sampler is not None:
+        _sampler.stop()
 
 
 def tell() -> None:
     """Say where that time went, unless it is short, or no training has a record."""
     try:
-        if _looks is not None and (sentence := _looks.told()):
+        if _sampler is not None and (sentence := _sampler.told()):
             note(sentence)
     except Exception as error:  # the script's exit code is its own
         place.tell(error, None)
 
 
-class Looks:
-    """Looks at the thread that makes it, until it is told of or stopped."""
+class StackSampler:
+    """Samples the stack of the thread that creates it, until ``stop`` or ``told`` is called."""
 
     def __init__(self) -> None:
         from strobe.callbacks.frames import is_users, user_lines
