@@ -51,7 +51,7 @@ def restarts(record: Record, step: Step) -> Restarts:
     if validation_restarts(record):  # they are forks of this process, too
         beside = _beside(record, 0.0) if not costs.computing else costs
         within = record.amount("validation_starts", "within") * record.amount("validation_starts", "kernel")
-        more = max(0.0, within / all_steps(record))
+        more = max(0.0, within / all_steps(record)) if _forks(record) else 0.0
         phases = {**beside.phases, "forward": beside.phases.get("forward", 0.0) + more}
         costs = replace(costs, phases=phases, copying=beside.copying + more)
     between = min(costs.between + validation_restarts(record), record.amount("between_seconds", "between"))
@@ -61,12 +61,16 @@ def restarts(record: Record, step: Step) -> Restarts:
 def _beside(record: Record, most: float) -> Restarts:
     """What computing beside new workers costs: so many seconds an epoch at ``most``, or what the kernel shows."""
     extra = _computed_longer(record)
-    forked = record.setting("engine.multiprocessing_context") in (None, "fork")
-    copying = max(0.0, record.amount("epoch_starts", "kernel")) if forked else 0.0
+    copying = max(0.0, record.amount("epoch_starts", "kernel")) if _forks(record) else 0.0
     total, share = sum(extra.values()), _share(record)
     kept = share * min(1.0, max(most, copying) / total) if total else 0.0
     phases = {phase: kept * seconds for phase, seconds in extra.items()}
     return Restarts(phases=phases, copying=min(kept * total, share * copying))
+
+
+def _forks(record: Record) -> bool:
+    """Whether workers are forks of the training process, which share its memory."""
+    return record.setting("engine.multiprocessing_context") in (None, "fork")
 
 
 def _computed_longer(record: Record) -> dict[str, float]:
@@ -133,7 +137,7 @@ def first_batch(record: Record, step: Step) -> float:
     """
     if step.loader:
         return step.images * step.pace * step.workers
-    cpu, forked = _loader_cpu(record, step), record.setting("engine.multiprocessing_context") in (None, "fork")
+    cpu, forked = _loader_cpu(record, step), _forks(record)
     count, measured = record.amount("epoch_starts", "count"), record.amount("steps", "measured")
     batches = record.number("batches_per_epoch") or 1.0
     if not cpu or not step.cores or not forked or (count - 1) * batches > measured:
