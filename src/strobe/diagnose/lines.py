@@ -21,6 +21,7 @@ from strobe.diagnose.looks import (
 )
 from strobe.diagnose.rules import NAMES_LINES, Finding
 from strobe.diagnose.symptoms import PREPARING
+from strobe.diagnose.uneven import CALL_IT_LESS, LOOK_FOR_IT
 from strobe.present.format import as_fast, percent
 from strobe.records.run import Record, amount
 
@@ -84,22 +85,29 @@ def with_line(finding: Finding, record: Record, *, longest: bool = False) -> Fin
         phases = tuple(one for one in sorted(spent, key=lambda one: -spent[one]) if spent[one] >= whole)
     if phases == ("data_wait",) and finding.cause != "epoch_start":
         phases = (LOADING, *phases)
-    sentence = next(filter(None, (_told(record, phase, finding) for phase in phases)), "")
+    call, line = next(filter(any, (_told(record, phase, finding) for phase in phases)), ("", ""))
+    sentence = f"{call} {line}".strip() if call != line else call
     if not sentence:
         return finding
-    advice = finding.advice.removesuffix(in_words(NAMES_LINES, record) if is_foreign(record) else NAMES_LINES)
-    if finding.cause == "straggler":
-        advice = f"See whether all ranks do the same there, and as much of it. {advice}"
-    elif finding.cause == "loader" and is_foreign(record):
-        advice += CHEAPER
+    advice = _advice(finding, record, called=bool(call))
     sentence = in_words(sentence, record) if is_foreign(record) else sentence
     return replace(finding, evidence=f"{finding.evidence} {sentence}", advice=advice)
 
 
-def _told(record: Record, phase: str, finding: Finding) -> str:
-    """Where a phase mostly is; of long steps, and between steps, first the call that only these make."""
+def _advice(finding: Finding, record: Record, *, called: bool) -> str:
+    """What to do at a line that is told, or about the call of long steps alone if that is told, too."""
+    advice = finding.advice.removesuffix(in_words(NAMES_LINES, record) if is_foreign(record) else NAMES_LINES)
+    if finding.cause == "straggler":
+        return f"See whether all ranks do the same there, and as much of it. {advice}"
+    if finding.cause == "loader" and is_foreign(record):
+        return advice + CHEAPER
+    return CALL_IT_LESS if called and advice == LOOK_FOR_IT else advice
+
+
+def _told(record: Record, phase: str, finding: Finding) -> tuple[str, str]:
+    """Sentences on the call that only long steps make, or what lies between steps, and on the line of most time."""
     calls = seen_in(record, phase, "calls") if finding.cause in ("uneven_steps", BETWEEN) else []
-    return " ".join(dict.fromkeys(filter(None, (_mostly(record, phase, finding, seen) for seen in (calls, [])))))
+    return _mostly(record, phase, finding, calls) if calls else "", _mostly(record, phase, finding, [])
 
 
 def _mostly(record: Record, phase: str, finding: Finding, seen: list[Mapping[str, object]]) -> str:

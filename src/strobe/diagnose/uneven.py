@@ -12,6 +12,14 @@ from strobe.records.run import Record
 GROWN = 1.4  # times as long at the end as at the start; machines drift less than this
 FLAT = 0.97  # times as long as in the quarter before: two quarters that are mostly of one epoch are alike
 RISING = 0.85  # of all pairs of steps, in which the later one takes longer: by chance it is half of them
+LOOK_FOR_IT = (
+    "Look for what only these steps do: evaluate, collect data or garbage, compute with new shapes. Do it less often, "
+    "or make it cheaper."
+)
+CALL_IT_LESS = (
+    "Only these steps make that call: make it less often, or cheaper. An evaluation can do without gradients "
+    "(torch.inference_mode()), with larger batches, or on a part of the data."
+)
 FEWEST, FEW = 3, 4  # long steps; at most one in so many, otherwise they are normal
 
 

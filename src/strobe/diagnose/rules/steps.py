@@ -2,10 +2,9 @@
 
 from strobe.diagnose.attribution import IN_WORDS
 from strobe.diagnose.cores import fewer_workers, lost_cores
-from strobe.diagnose.looks import seen_in
 from strobe.diagnose.predict import Step, without
 from strobe.diagnose.rules import Finding
-from strobe.diagnose.uneven import growth, uneven
+from strobe.diagnose.uneven import LOOK_FOR_IT, growth, uneven
 from strobe.present.format import counted, duration, percent, size
 from strobe.records.run import Figure, Record, amount, as_number
 
@@ -17,14 +16,6 @@ LARGE = 3.0  # times the bytes of a typical file
 MOSTLY = 0.8  # of the long steps: so many begin epochs, and that is what they have in common
 _FIRST = (
     "Look at what the first step of an epoch does: what runs every so many batches begins with it (index % 10 == 0)"
-)
-_SOME = (
-    "Look for what only these steps do: evaluate, collect data or garbage, compute with new shapes. Do it less often, "
-    "or make it cheaper."
-)
-_CALL = (
-    "Only these steps do that: do it less often, or make it cheaper. An evaluation can do without gradients "
-    "(torch.inference_mode()), with larger batches, or on a part of the data."
 )
 _KEPT = (
     "Look for what grows with each step: losses kept with their graphs, lists, hooks registered again, a growing "
@@ -51,7 +42,7 @@ def uneven_steps(record: Record, step: Step) -> Finding | None:
         return None
     long, usual = (record.amount("uneven", f"{name}_seconds") for name in ("long", "usual"))
     count, measured = record.number("uneven", "steps") or 1.0, record.amount("steps", "measured")
-    files, advice = "", _CALL if seen_in(record, phase, "calls") else _SOME
+    files, advice = "", LOOK_FOR_IT
     if phase == "data_wait":
         files, advice = _files(record)
     if phase != "data_wait" and record.amount("uneven", "begin_epochs") >= MOSTLY * count:
